@@ -1,0 +1,1 @@
+//! Broker: turns remoting requests into store operations.

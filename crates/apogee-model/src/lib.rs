@@ -1,0 +1,1 @@
+//! Words of the domain and the stored record of RocketMQ: no I/O, no clock.

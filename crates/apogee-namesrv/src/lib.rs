@@ -1,0 +1,1 @@
+//! Name server: the route table and its requests.

@@ -1,0 +1,1 @@
+//! Asynchronous remoting server and client on tokio.

@@ -1,0 +1,1 @@
+//! The remoting language of RocketMQ: frames, both header serialisations, codes, headers, bodies.

@@ -1,0 +1,1 @@
+//! The log-structured message store, byte-compatible with RocketMQ's files.

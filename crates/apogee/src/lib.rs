@@ -1,0 +1,1 @@
+//! ApogeeMQ: a RocketMQ-compatible message server in one binary.

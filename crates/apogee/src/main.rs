@@ -1,0 +1,2 @@
+//! The `apogee` program.
+fn main() {}
