@@ -1,0 +1,66 @@
+package interop;
+
+import java.util.Map;
+import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+
+/** Where the 4.9 client's API differs from the others. */
+final class Compat {
+    private Compat() {
+    }
+
+    static void scenarios(Map<String, Main.Scenario> all) {
+        Sending.register(all);
+        Consuming.register(all);
+        Timing.register(all);
+        Reading.register(all);
+        Mixing.register(all);
+        Newer.register(all);
+    }
+
+    static void createTopic(DefaultMQProducer p, String topic, int queues) throws Exception {
+        p.createTopic("TBW102", topic, queues);
+    }
+
+    /**
+     * A client whose first heartbeat meets its first rebalance can be told "subscription is not latest" until its
+     * next heartbeat, and learns of its retry topic at its next route round: 30 s each by default, too long here.
+     */
+    static void quick(ClientConfig c) {
+        c.setHeartbeatBrokerInterval(4000);
+        c.setPollNameServerInterval(4000);
+    }
+
+    static void broadcast(DefaultMQPushConsumer c) {
+        c.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static void maxReconsumeTimes(DefaultMQPushConsumer c, int times) {
+        c.setMaxReconsumeTimes(times);
+    }
+
+    /** The kind is fixed when the client is made; its default is ZLIB. */
+    static boolean setCompression(DefaultMQProducer p, String kind) {
+        return kind.equals("ZLIB");
+    }
+
+    static String offsetId(SendResult r) {
+        return r.getOffsetMsgId();
+    }
+
+    static String offsetId(MessageExt m) {
+        return ((org.apache.rocketmq.common.message.MessageClientExt) m).getOffsetMsgId();
+    }
+
+    static MessageExt viewByOffsetId(DefaultMQProducer p, String topic, String id) throws Exception {
+        return p.viewMessage(id);
+    }
+
+    static MessageExt viewByUniqueId(DefaultMQProducer p, String topic, String id) throws Exception {
+        return p.viewMessage(topic, id);
+    }
+}

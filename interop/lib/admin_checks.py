@@ -1,0 +1,3 @@
+NAMES = []
+def run(admin, server, report, names):
+    pass

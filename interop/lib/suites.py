@@ -1,0 +1,162 @@
+"""Which scenarios there are, and in which order they run.
+
+One server serves the clients' and the tools' suites; the store suites start servers of their own.
+"""
+
+import time
+
+from . import admin_checks, drivers, mqadmin, servers, store_checks, toolchain
+
+BASIC = [
+    "consume-orderly", "consume-concurrent", "retry", "dlq", "delay", "from-where", "consume-broadcast",
+    "consume-orderly-suspend", "consume-tags", "consume-resume", "from-where-young", "pull-blocking",
+    "send-sync", "send-auto-create", "send-async", "send-oneway", "send-selector", "send-properties", "send-big",
+    "send-compressed", "send-refused", "pull", "offsets", "query",
+]  # fmt: skip
+NEWER = ["transaction", "lite-subscribe", "lite-assign", "send-batch", "send-fast-port", "sql-filter",
+         "request-reply"]  # fmt: skip
+NEWEST = ["timer", "recall", "pop", "send-lz4", "send-zstd"]
+GO = [
+    "consume-orderly", "consume-concurrent", "retry", "dlq", "delay", "consume-broadcast", "consume-tags",
+    "consume-resume", "send-sync", "send-async", "send-oneway", "send-batch", "send-selector", "send-properties",
+    "send-big", "send-compressed", "pull",
+]  # fmt: skip
+
+# Order matters only for time: what waits longest comes first.
+CLIENTS = {
+    "java5": NEWER[:1] + NEWEST[:1] + BASIC + NEWER[1:] + NEWEST[1:],
+    "java49": NEWER[:1] + BASIC + NEWER[1:],
+    "java32": BASIC,
+    "go": GO,
+}
+MIXES = [f"{consumer}-reads-{producer}" for consumer in CLIENTS for producer in CLIENTS if consumer != producer]
+
+
+def everything():
+    for suite, names in CLIENTS.items():
+        for name in names:
+            yield suite, name
+    for name in MIXES:
+        yield "mix", name
+    for name in admin_checks.NAMES:
+        yield "mqadmin", name
+    for suite, names in store_checks.SUITES.items():
+        for name in names:
+            yield suite, name
+
+
+def run_all(kind, home, report):
+    shared = [s for s in CLIENTS if report.wants_suite(s, CLIENTS[s])]
+    mixes = [m for m in MIXES if report.wants("mix", m)]
+    admin = [n for n in admin_checks.NAMES if report.wants("mqadmin", n)]
+    if shared or mixes or admin:
+        Shared(kind, home, report).run(shared, mixes, admin)
+    store_checks.run(kind, home, report)
+
+
+class Shared:
+    """The suites that share one server."""
+
+    def __init__(self, kind, home, report):
+        self.report = report
+        self.home = home
+        self.kind = kind
+        self.server = None
+        self.admin = None
+        self.drivers = {}
+        self.produced = set()
+        self.prefix = f"t{int(time.time()) % 100000}"
+
+    def run(self, suites, mixes, admin):
+        self.server = servers.make(self.kind, self.home / "server")
+        try:
+            self.server.start()
+            print(f"{self.kind} server started in {self.server.start_seconds:.2f} s", flush=True)
+            try:
+                self.admin = mqadmin.Admin(self.server.namesrv, self.home, self.home / "mqadmin.log")
+            except toolchain.Missing as e:
+                for name in admin:
+                    self.report.skip("mqadmin", name, str(e))
+            for suite in CLIENTS:
+                mixing = any(m.startswith(suite + "-") or m.endswith("-" + suite) for m in mixes)
+                if suite in suites or mixing:
+                    self.clients(suite, suite in suites, mixing)
+            self.mix(mixes)
+            if admin and self.admin:
+                admin_checks.run(self.admin, self.server, self.report, admin)
+            if not self.server.alive():
+                self.report.add("server", "survived", "FAIL", 0, "a server process has ended")
+        finally:
+            for driver in self.drivers.values():
+                driver.close()
+            if self.admin:
+                self.admin.close()
+            self.server.stop()
+
+    def driver(self, suite):
+        if suite not in self.drivers:
+            home, log = self.home, self.home / f"{suite}.log"
+            if suite == "go":
+                command = [str(toolchain.go_driver()), self.server.namesrv, "-"]
+            else:
+                command = drivers.java_command(toolchain.driver(suite), home, "interop.Main",
+                                               self.server.namesrv, "-")  # fmt: skip
+            self.drivers[suite] = drivers.Driver(suite, command, home, log)
+        return self.drivers[suite]
+
+    def clients(self, suite, scenarios, mixing):
+        names = [n for n in CLIENTS[suite] if self.report.wants(suite, n)] if scenarios else []
+        try:
+            driver = self.driver(suite)
+        except toolchain.Missing as e:
+            for name in names:
+                self.report.skip(suite, name, str(e))
+            return
+        prefix = f"{self.prefix}{suite}"
+        for name in names:
+            extra = self.prepare(suite, name, prefix)
+            if extra is not None:
+                driver.submit(name, prefix=prefix, **extra)
+        driver.collect(self.report, 420)
+        if mixing:
+            driver.suite = "mix"
+            driver.submit(f"mix-produce:{suite}-writes", prefix=prefix, topic=f"{self.prefix}-mix-{suite}")
+            before = self.report.count("FAIL")
+            driver.collect(self.report, 60)
+            if self.report.count("FAIL") == before:
+                self.produced.add(suite)
+
+    def prepare(self, suite, name, prefix):
+        """What a scenario needs that its client cannot make itself; None when it can't be had."""
+        if name == "dlq" and suite == "java32" and self.admin:
+            group = f"g-{prefix}-dlq"
+            self.admin.run("updateSubGroup", "-c", servers.CLUSTER, "-g", group, "-r", 1)
+        if name == "pop":
+            if not self.admin:
+                self.report.skip(suite, name, "no mqadmin to set the group's mode")
+                return None
+            topic, group = f"{prefix}-pop", f"g-{prefix}-pop"
+            self.admin.run("updateTopic", "-c", servers.CLUSTER, "-t", topic, "-r", 4, "-w", 4)
+            self.admin.run("updateSubGroup", "-c", servers.CLUSTER, "-g", group)
+            self.admin.run("setConsumeMode", "-c", servers.CLUSTER, "-t", topic, "-g", group, "-m", "POP", "-q", 1)
+            return {"topic": topic, "group": group}
+        return {}
+
+    def mix(self, mixes):
+        """All consumers read what all producers wrote, each client's readings at the same time."""
+        for consumer in CLIENTS:
+            todo = [m for m in mixes if m.startswith(consumer + "-reads-")]
+            if not todo:
+                continue
+            driver = self.drivers.get(consumer)
+            asked = {}
+            for name in todo:
+                producer = name.split("-reads-")[1]
+                if driver is None or producer not in self.produced:
+                    self.report.skip("mix", name, "one of the two clients is not there")
+                else:
+                    asked[f"mix-consume:{name}"] = name
+                    driver.submit(f"mix-consume:{name}", prefix=self.prefix, topic=f"{self.prefix}-mix-{producer}",
+                                  **{"as": consumer})  # fmt: skip
+            if driver:
+                driver.collect(self.report, 90)
