@@ -1,1 +1,58 @@
 //! The log-structured message store, byte-compatible with RocketMQ's files.
+//!
+//! One commit log holds every record; consume queues and the key index are derived from it and can
+//! be rebuilt. The store is synchronous and has no clock, no network and no runtime: time comes in
+//! as ms, waiting goes out as plain futures ([`Progress::wait`]), background work is a set of steps
+//! that [`MessageStore::start_threads`] runs in threads.
+//!
+//! Positions in the log: appended ≥ flushed, and visible = what the flush mode promises. Only what
+//! is visible is dispatched, and only what is dispatched can be read.
+
+pub mod config;
+pub mod error;
+pub mod faults;
+
+mod message_store;
+
+mod append;
+mod commit_log;
+mod segment;
+mod segments;
+
+mod consume_queue;
+mod dispatch;
+mod ext;
+mod queue_files;
+mod queues;
+
+mod index;
+
+mod offsets;
+mod read;
+
+mod checkpoint;
+mod guard;
+mod manifest;
+mod recovery;
+mod scan;
+
+mod cleaning;
+pub mod delay_level;
+pub mod document;
+pub mod progress;
+mod threads;
+
+mod be;
+
+pub use append::{Appending, Placed};
+pub use config::{FlushDiskType, StoreConfig};
+pub use consume_queue::{ConsumeQueue, Unit};
+pub use dispatch::{Arrival, ArrivalListener, NoListener};
+pub use document::{Document, Loaded};
+pub use error::{AppendError, StoreError};
+pub use message_store::MessageStore;
+pub use offsets::Boundary;
+pub use progress::Progress;
+pub use read::{GetStatus, ReadPlan, ReadRequest};
+pub use recovery::RecoveryReport;
+pub use threads::{Clock, StoreThreads};

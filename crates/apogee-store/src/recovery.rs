@@ -1,0 +1,281 @@
+//! Opening: where the log ends, what the derived files know, and how the rest is made good.
+//!
+//! 1. Find a position S below which queues and index are complete. After a clean stop that is the
+//!    end of the last message any queue knows. After a crash it is the manifest's position, or
+//!    (another program's store) the beginning of the newest file whose first message is older than
+//!    the checkpoint.
+//! 2. Walk the log from there; the first place that is no valid record is its end E. What stands
+//!    behind is zeroed. Damage in front of messages that the checkpoint calls flushed is not a
+//!    torn tail: the store then refuses to open and changes nothing.
+//! 3. Load the queues, cut off what points past S (crash) or E (clean), compare with the manifest;
+//!    a queue that misses something is thrown away and rebuilt from the beginning of the log.
+//! 4. Dispatch from S (or the beginning) to E.
+//!
+//! Runs before any reader, writer or thread exists.
+
+use crate::checkpoint::Checkpoint;
+use crate::commit_log::CommitLog;
+use crate::config::StoreConfig;
+use crate::dispatch::{DispatchContext, DispatchError, Dispatcher, NoListener};
+use crate::error::StoreError;
+use crate::index::Index;
+use crate::manifest::Manifest;
+use crate::queues::Queues;
+use crate::scan::{Stop, Walked, walk};
+use apogee_model::record::{LogEntry, parse_entry};
+
+/// What recovery works with.
+pub(crate) struct Recovery<'a> {
+    pub(crate) config: &'a StoreConfig,
+    pub(crate) log: &'a CommitLog,
+    pub(crate) queues: &'a Queues,
+    pub(crate) index: Option<&'a Index>,
+    pub(crate) dispatcher: &'a Dispatcher,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) manifest: Option<Manifest>,
+    pub(crate) crashed: bool,
+}
+
+/// What recovery did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Whether the last stop was not clean.
+    pub crashed: bool,
+    /// Position from which the log was read.
+    pub scanned_from: i64,
+    /// Position from which records were dispatched again.
+    pub dispatched_from: i64,
+    /// The log's end.
+    pub end: i64,
+    /// Why something behind the end was cut off, if so.
+    pub cut: Option<String>,
+    /// Queues that were rebuilt.
+    pub rebuilt_queues: usize,
+}
+
+impl Recovery<'_> {
+    /// Runs all steps.
+    pub(crate) fn run(&self) -> Result<RecoveryReport, StoreError> {
+        let min = self.log.min();
+        let mut crashed = self.crashed;
+        let mut damaged = 0;
+        let mut start = min;
+        if !crashed {
+            damaged = self.queues.load(self.log.segments.end(), false)?;
+            match self.clean_start() {
+                Some(position) => start = position,
+                // The queues know more than the log: nothing they say can be relied on.
+                None => crashed = true,
+            }
+        }
+        if crashed {
+            start = self.crash_start()?;
+        }
+        let walked = walk(&self.log.segments, start, self.config.check_crc_on_recover, |_, _| {})?;
+        let cut = self.cut(&walked, crashed)?;
+        if crashed {
+            self.queues.forget_all();
+            damaged = self.queues.load(start.min(walked.end), true)?;
+        }
+        damaged += self.check_manifest(start.min(walked.end), crashed)?;
+        let mut from = start.min(walked.end);
+        if damaged > 0 {
+            from = min;
+        }
+        if let Some(index) = self.index {
+            from = from.min(self.index_start(index, from, walked.end)?).max(min);
+        }
+        self.dispatch(from, &walked)?;
+        self.raise_to_manifest()?;
+        for queue in self.queues.all() {
+            queue.settle();
+        }
+        let last_timestamp = walked.last.map_or(0, |(_, timestamp)| timestamp);
+        self.log.settle(walked.end, last_timestamp);
+        Ok(RecoveryReport {
+            crashed: self.crashed,
+            scanned_from: start,
+            dispatched_from: from,
+            end: walked.end,
+            cut,
+            rebuilt_queues: damaged,
+        })
+    }
+
+    /// Start after a clean stop: the last message that any queue knows. `None` when that message
+    /// is not in the log.
+    fn clean_start(&self) -> Option<i64> {
+        let mut last = None;
+        for queue in self.queues.all() {
+            let unit = queue.last_unit().ok()?;
+            if let Some(unit) = unit.filter(|unit| !unit.is_filler()) {
+                last = last.max(Some(unit.physical_offset));
+            }
+        }
+        let min = self.log.min();
+        match last {
+            Some(at) if at >= min => self.is_record(at).then_some(at),
+            _ => Some(min),
+        }
+    }
+
+    fn is_record(&self, offset: i64) -> bool {
+        let Some(segment) = self.log.segments.find(offset) else {
+            return false;
+        };
+        let at = (offset - segment.base()) as usize;
+        let left = (segment.end() - offset) as usize;
+        let size = segment
+            .read_copy(at, left.min(4))
+            .ok()
+            .and_then(|head| crate::be::get_i32(&head, 0))
+            .and_then(|size| usize::try_from(size).ok())
+            .filter(|size| *size <= left);
+        let bytes = size.and_then(|size| segment.read_copy(at, size).ok());
+        matches!(
+            bytes.as_deref().map(parse_entry),
+            Some(Ok(LogEntry::Record(record))) if record.physical_offset() == offset
+        )
+    }
+
+    /// Start after a crash.
+    fn crash_start(&self) -> Result<i64, StoreError> {
+        let min = self.log.min();
+        if let Some(manifest) = &self.manifest {
+            let at = manifest.position;
+            let in_log = at >= min && at <= self.log.segments.end();
+            let at_end = at == self.log.segments.end();
+            // Behind the last vouched record there is a record, a blank, or nothing yet.
+            if in_log && (at_end || self.first_entry_is_sound(at)) {
+                return Ok(at);
+            }
+        }
+        let safe = self.checkpoint.safe_timestamp();
+        for segment in self.log.segments.all().into_iter().rev() {
+            let first = self.first_timestamp(segment.base())?;
+            if first.is_some_and(|timestamp| timestamp > 0 && timestamp <= safe) {
+                return Ok(segment.base());
+            }
+        }
+        Ok(min)
+    }
+
+    fn first_entry_is_sound(&self, at: i64) -> bool {
+        if self.is_record(at) {
+            return true;
+        }
+        let Some(segment) = self.log.segments.find(at) else {
+            return false;
+        };
+        let place = (at - segment.base()) as usize;
+        let left = (segment.end() - at) as usize;
+        // A torn record here is for the walk to judge; the position itself is vouched for.
+        segment.read_copy(place, left.min(8)).is_ok()
+    }
+
+    fn first_timestamp(&self, base: i64) -> Result<Option<i64>, StoreError> {
+        let Some(segment) = self.log.segments.find(base) else {
+            return Ok(None);
+        };
+        let len = 80.min(self.log.segments.size());
+        let head = segment.read_copy(0, len).map_err(StoreError::io("read", segment.path()))?;
+        let is_record = crate::be::get_i32(&head, 0).is_some_and(|size| size > 0)
+            && crate::be::get_i64(&head, 28) == Some(base);
+        Ok(is_record.then(|| crate::be::record_store_timestamp(&head)).flatten())
+    }
+
+    /// Clears what stands behind the end. Gives the reason when there was something.
+    fn cut(&self, walked: &Walked, crashed: bool) -> Result<Option<String>, StoreError> {
+        let end = walked.end;
+        let reason = match &walked.stop {
+            Stop::Damaged(reason) => Some(reason.clone()),
+            Stop::Unwritten | Stop::FilesEnd => None,
+        };
+        let segment = self.log.segments.find(end);
+        let next_base = segment.as_ref().map_or(end, |segment| segment.end());
+        let next_time = self.first_timestamp(next_base)?;
+        if let (Some(time), Some(segment)) = (next_time, &segment)
+            && time <= self.checkpoint.physic_msg_timestamp
+        {
+            return Err(StoreError::DamagedLog {
+                path: segment.path().to_path_buf(),
+                at: (end - segment.base()) as usize,
+                offset: end,
+                reason: reason.unwrap_or_else(|| "the bytes are missing".to_owned()),
+            });
+        }
+        if crashed || reason.is_some() || next_time.is_some() {
+            self.log.segments.remove_from(next_base.max(end))?;
+            if let Some(segment) = &segment {
+                segment
+                    .zero_from((end - segment.base()) as usize)
+                    .map_err(StoreError::io("clear the end of", segment.path()))?;
+            }
+        }
+        if let Some(reason) = &reason {
+            tracing::warn!(end, %reason, "the commit log's tail was torn and is cut off");
+        }
+        Ok(reason)
+    }
+
+    /// Resets queues that hold less than the manifest says. Gives their number.
+    fn check_manifest(&self, loaded_to: i64, crashed: bool) -> Result<usize, StoreError> {
+        let Some(manifest) = &self.manifest else {
+            return Ok(0);
+        };
+        if crashed && loaded_to < manifest.position {
+            // Units behind the start were cut on purpose; dispatch brings them back.
+            return Ok(0);
+        }
+        let mut damaged = 0;
+        for (topic, queue_id, max) in &manifest.queues {
+            let queue = self.queues.get(topic, *queue_id);
+            if queue.is_none_or(|queue| queue.max_offset() < *max) {
+                tracing::warn!(%topic, queue_id, "the queue's files are incomplete; they are rebuilt from the commit log");
+                self.queues.reset(topic, *queue_id)?;
+                damaged += 1;
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// A queue whose messages have all expired still goes on where it was.
+    fn raise_to_manifest(&self) -> Result<(), StoreError> {
+        for (topic, queue_id, max) in self.manifest.iter().flat_map(|m| &m.queues) {
+            if !self.queues.is_batch_topic(topic) {
+                let queue = self.queues.get_or_create(topic, *queue_id);
+                queue.raise_to(*max).map_err(StoreError::io("write", &queue.dir()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn index_start(&self, _index: &Index, from: i64, _end: i64) -> Result<i64, StoreError> {
+        Ok(from)
+    }
+
+    fn dispatch(&self, from: i64, walked: &Walked) -> Result<(), StoreError> {
+        let (last_record, last_timestamp) = walked.last.unwrap_or((0, 0));
+        self.dispatcher.settle(from, last_record, last_timestamp);
+        let context = DispatchContext {
+            log: self.log,
+            queues: self.queues,
+            index: self.index,
+            listener: &NoListener,
+        };
+        self.dispatcher.run(&context, walked.end).map_err(|error| self.damaged(&error))
+    }
+
+    fn damaged(&self, error: &DispatchError) -> StoreError {
+        let segment = self.log.segments.find(error.position);
+        StoreError::DamagedLog {
+            path: segment.as_ref().map_or_else(
+                || self.log.segments.dir().to_path_buf(),
+                |segment| segment.path().to_path_buf(),
+            ),
+            at: segment.map_or(0, |segment| (error.position - segment.base()) as usize),
+            offset: error.position,
+            reason: error.reason.clone(),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the store through its public interface.
+#![allow(unreachable_pub, reason = "modules of a test binary share helpers and publish nothing")]
+
+mod basics;
+mod golden;
+mod support;
