@@ -8,6 +8,7 @@
 //! from the wire is believed before it was compared with the bytes that are there.
 
 mod binary_header;
+pub mod bodies;
 pub mod codes;
 mod decimal;
 pub mod ext;
@@ -15,6 +16,7 @@ pub mod frame;
 pub mod headers;
 mod json_header;
 mod language;
+pub mod lenient;
 mod response;
 mod text;
 

@@ -43,6 +43,8 @@ headers! {
         req max_num: i32 = "maxNum",
         req begin_timestamp: i64 = "beginTimestamp",
         req end_timestamp: i64 = "endTimestamp",
+        opt index_type: Str = "indexType",
+        opt last_key: Str = "lastKey",
     }
 
     /// Answer to QUERY_MESSAGE (12).
@@ -256,6 +258,7 @@ headers! {
         req queue_id: i32 = "queueId",
         req extra_info: Str = "extraInfo",
         req offset: i64 = "offset",
+        opt lite_topic: Str = "liteTopic",
     }
 
     /// Request PEEK_MESSAGE (200052).
@@ -274,6 +277,8 @@ headers! {
         req extra_info: Str = "extraInfo",
         req offset: i64 = "offset",
         req invisible_time: i64 = "invisibleTime",
+        opt lite_topic: Str = "liteTopic",
+        opt suspend: bool = "suspend",
     }
 
     /// Answer to CHANGE_MESSAGE_INVISIBLETIME (200053).
