@@ -116,11 +116,12 @@ class Shared:
         for name in names:
             extra = self.prepare(suite, name, prefix)
             if extra is not None:
-                driver.submit(name, prefix=prefix, **extra)
+                driver.submit(name, prefix=prefix, broker=self.server.broker, **extra)
         driver.collect(self.report, 420)
         if mixing:
             driver.suite = "mix"
-            driver.submit(f"mix-produce:{suite}-writes", prefix=prefix, topic=f"{self.prefix}-mix-{suite}")
+            driver.submit(f"mix-produce:{suite}-writes", prefix=prefix, topic=f"{self.prefix}-mix-{suite}",
+                          broker=self.server.broker)  # fmt: skip
             before = self.report.count("FAIL")
             driver.collect(self.report, 60)
             if self.report.count("FAIL") == before:

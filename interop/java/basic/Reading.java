@@ -59,7 +59,7 @@ final class Reading {
             Ctx.equal(50, beyond.getNextBeginOffset(), "corrected offset from " + past);
         }
         c.updateConsumeOffset(mq, 33);
-        c.getOffsetStore().persist(mq);
+        Compat.persist(c, mq);
         ctx.until(10, "the kept position 33", () -> {
             try {
                 return c.fetchConsumeOffset(mq, true) == 33;

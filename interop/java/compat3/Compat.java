@@ -1,10 +1,12 @@
 package interop;
 
 import com.alibaba.rocketmq.client.ClientConfig;
+import com.alibaba.rocketmq.client.consumer.DefaultMQPullConsumer;
 import com.alibaba.rocketmq.client.consumer.DefaultMQPushConsumer;
 import com.alibaba.rocketmq.client.producer.DefaultMQProducer;
 import com.alibaba.rocketmq.client.producer.SendResult;
 import com.alibaba.rocketmq.common.message.MessageExt;
+import com.alibaba.rocketmq.common.message.MessageQueue;
 import com.alibaba.rocketmq.common.protocol.heartbeat.MessageModel;
 import java.util.Map;
 
@@ -32,6 +34,10 @@ final class Compat {
     static void quick(ClientConfig c) {
         c.setHeartbeatBrokerInterval(4000);
         c.setPollNameServerInteval(4000);
+    }
+
+    static void persist(DefaultMQPullConsumer c, MessageQueue mq) {
+        c.getDefaultMQPullConsumerImpl().getOffsetStore().persist(mq);
     }
 
     static void broadcast(DefaultMQPushConsumer c) {

@@ -2,10 +2,12 @@ package interop;
 
 import java.util.Map;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
 
 /** Where the 4.9 client's API differs from the others. */
@@ -33,6 +35,10 @@ final class Compat {
     static void quick(ClientConfig c) {
         c.setHeartbeatBrokerInterval(4000);
         c.setPollNameServerInterval(4000);
+    }
+
+    static void persist(DefaultMQPullConsumer c, MessageQueue mq) {
+        c.getOffsetStore().persist(mq);
     }
 
     static void broadcast(DefaultMQPushConsumer c) {
