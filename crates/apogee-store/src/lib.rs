@@ -26,8 +26,10 @@ mod queue_files;
 mod queues;
 
 mod index;
+mod index_file;
 
 mod offsets;
+mod query;
 mod read;
 
 mod checkpoint;
@@ -43,6 +45,7 @@ pub mod progress;
 mod threads;
 
 mod be;
+mod local_time;
 
 pub use append::{Appending, Placed};
 pub use config::{FlushDiskType, StoreConfig};
@@ -53,6 +56,7 @@ pub use error::{AppendError, StoreError};
 pub use message_store::MessageStore;
 pub use offsets::Boundary;
 pub use progress::Progress;
+pub use query::{KeyKind, QueryResult};
 pub use read::{GetStatus, ReadPlan, ReadRequest};
 pub use recovery::RecoveryReport;
 pub use threads::{Clock, StoreThreads};

@@ -5,7 +5,7 @@
 //! apogee-derived 1
 //! checkpoint <crc32 of the checkpoint file this goes with>
 //! position <commit log position everything below which is in queues and index>
-//! index <1 when the index was kept, else 0>
+//! index <commit log offset of the newest indexed record, -1 = none; `off` = no index was kept>
 //! queue <id> <max offset> <topic>
 //! end <crc32 of the lines above>
 //! ```
@@ -25,8 +25,8 @@ use std::path::Path;
 pub(crate) struct Manifest {
     /// Everything below this commit log position is in queues and index, on the disk.
     pub(crate) position: i64,
-    /// Whether the index was kept.
-    pub(crate) indexed: bool,
+    /// Offset of the newest indexed record (-1 = none); `None` when no index was kept.
+    pub(crate) indexed: Option<i64>,
     /// Topic, queue id and max offset of each queue.
     pub(crate) queues: Vec<(String, i32, i64)>,
 }
@@ -37,7 +37,10 @@ impl Manifest {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "checkpoint {:08x}", crc32fast::hash(&checkpoint.encode()));
         let _ = writeln!(text, "position {}", self.position);
-        let _ = writeln!(text, "index {}", i32::from(self.indexed));
+        let _ = match self.indexed {
+            Some(newest) => writeln!(text, "index {newest}"),
+            None => writeln!(text, "index off"),
+        };
         for (topic, queue_id, max) in &self.queues {
             if !topic.contains('\n') {
                 let _ = writeln!(text, "queue {queue_id} {max} {topic}");
@@ -65,7 +68,10 @@ impl Manifest {
             return None;
         }
         let position = lines.next()?.strip_prefix("position ")?.parse().ok()?;
-        let indexed = lines.next()?.strip_prefix("index ")? == "1";
+        let indexed = match lines.next()?.strip_prefix("index ")? {
+            "off" => None,
+            newest => Some(newest.parse().ok()?),
+        };
         let queues = lines
             .map(|line| {
                 let mut words = line.strip_prefix("queue ")?.splitn(3, ' ');
@@ -94,7 +100,7 @@ mod tests {
     fn a_manifest_counts_only_whole_and_with_its_checkpoint() {
         let checkpoint = Checkpoint { logics_msg_timestamp: 5, ..Checkpoint::default() };
         let manifest =
-            Manifest { position: 99, indexed: true, queues: vec![("a b".to_owned(), 3, 7)] };
+            Manifest { position: 99, indexed: Some(42), queues: vec![("a b".to_owned(), 3, 7)] };
         let text = manifest.encode(&checkpoint);
         assert_eq!(Manifest::decode(&text, &checkpoint), Some(manifest));
         assert_eq!(Manifest::decode(&text, &Checkpoint::default()), None);

@@ -51,7 +51,6 @@ impl MessageStore {
     pub fn open(
         config: StoreConfig,
         listener: Arc<dyn ArrivalListener>,
-        now_ms: i64,
     ) -> Result<Arc<Self>, StoreError> {
         config.validate()?;
         let root = config.store_path_root_dir.clone();
@@ -73,7 +72,7 @@ impl MessageStore {
             files: QueueFiles::new(config.max_open_queue_files),
         });
         let queues = Queues::new(env, &root)?;
-        let index = open_index(&config, crashed, &checkpoint, now_ms)?;
+        let index = config.message_index_enable.then(|| Index::open(&config)).transpose()?;
         let levels =
             DelayLevels::parse(&config.message_delay_level).ok_or_else(|| StoreError::Config {
                 key: "messageDelayLevel",
@@ -264,10 +263,10 @@ impl MessageStore {
     ///
     /// # Errors
     /// The first I/O error; what failed is tried again the next time.
-    pub fn flush_derived(&self, now_ms: i64) -> Result<(), StoreError> {
+    pub fn flush_derived(&self) -> Result<(), StoreError> {
         self.queues.write_out()?;
         if let Some(index) = &self.index {
-            index.write_out(now_ms)?;
+            index.write_out()?;
         }
         Ok(())
     }
@@ -276,7 +275,7 @@ impl MessageStore {
     ///
     /// # Errors
     /// The first I/O error; the old checkpoint stays.
-    pub fn save_checkpoint(&self, now_ms: i64) -> Result<(), StoreError> {
+    pub fn save_checkpoint(&self) -> Result<(), StoreError> {
         let (reached, queues) = self.dispatcher.between_rounds(|reached| {
             let queues = self.queues.all();
             let maxima: Vec<_> = queues
@@ -289,7 +288,7 @@ impl MessageStore {
         self.queues.sync()?;
         let mut checkpoint = self.checkpoint.lock();
         if let Some(index) = &self.index {
-            index.sync(now_ms)?;
+            index.sync()?;
             checkpoint.index_msg_timestamp = reached.timestamp;
         }
         checkpoint.physic_msg_timestamp = self.log.flushed_timestamp();
@@ -297,8 +296,11 @@ impl MessageStore {
         checkpoint.logics_physical_offset = reached.last_record;
         let root = &self.config.store_path_root_dir;
         checkpoint.save(&root.join("checkpoint"))?;
-        let manifest =
-            Manifest { position: reached.position, indexed: self.index.is_some(), queues };
+        let manifest = Manifest {
+            position: reached.position,
+            indexed: self.index.as_ref().map(Index::newest),
+            queues,
+        };
         manifest.save(&root.join(MANIFEST), &checkpoint)
     }
 
@@ -307,13 +309,13 @@ impl MessageStore {
     ///
     /// # Errors
     /// The first I/O error; `abort` then stays and the next start recovers.
-    pub fn shutdown(&self, now_ms: i64) -> Result<(), StoreError> {
+    pub fn shutdown(&self) -> Result<(), StoreError> {
         if !self.log.close() {
             return Ok(());
         }
         self.flush_log()?;
         self.make_visible(self.log.appended().get());
-        self.save_checkpoint(now_ms)?;
+        self.save_checkpoint()?;
         self.guard.mark_closed()?;
         tracing::info!(root = %self.config.store_path_root_dir.display(), "the store is closed");
         Ok(())
@@ -388,18 +390,6 @@ impl MessageStore {
 }
 
 const MANIFEST: &str = "derived.manifest";
-
-fn open_index(
-    config: &StoreConfig,
-    crashed: bool,
-    checkpoint: &Checkpoint,
-    now_ms: i64,
-) -> Result<Option<Index>, StoreError> {
-    if !config.message_index_enable {
-        return Ok(None);
-    }
-    Index::open(config, crashed, checkpoint, now_ms).map(Some)
-}
 
 /// The part of RAM that counts as holding the newest messages.
 fn memory_window(config: &StoreConfig) -> i64 {

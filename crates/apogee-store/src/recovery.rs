@@ -83,7 +83,8 @@ impl Recovery<'_> {
             from = min;
         }
         if let Some(index) = self.index {
-            from = from.min(self.index_start(index, from, walked.end)?).max(min);
+            index.recover(walked.end, crashed)?;
+            from = self.index_start(index.newest(), from).max(min);
         }
         self.dispatch(from, &walked)?;
         self.raise_to_manifest()?;
@@ -250,8 +251,17 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn index_start(&self, _index: &Index, from: i64, _end: i64) -> Result<i64, StoreError> {
-        Ok(from)
+    /// Where dispatch must begin so that the index misses nothing, at most `from`. An index about
+    /// which nothing is known (never kept, or made by another program) is not rebuilt: that would
+    /// mean to read the whole log.
+    fn index_start(&self, newest: i64, from: i64) -> i64 {
+        let vouched = self.manifest.as_ref().and_then(|manifest| manifest.indexed);
+        match vouched {
+            Some(vouched) if newest >= vouched => from,
+            Some(_) => from.min(newest),
+            None if self.crashed && newest >= 0 => from.min(newest),
+            None => from,
+        }
     }
 
     fn dispatch(&self, from: i64, walked: &Walked) -> Result<(), StoreError> {

@@ -163,9 +163,9 @@ fn derive_loop(store: &Arc<MessageStore>, signal: &Signal, clock: &Clock) {
         let result = if moved && now - last_checkpoint >= thorough {
             last_checkpoint = now;
             saved = store.dispatcher.dispatched();
-            store.save_checkpoint(now)
+            store.save_checkpoint()
         } else {
-            store.flush_derived(now)
+            store.flush_derived()
         };
         if let Err(error) = result {
             tracing::error!(%error, "queues or index could not be written; trying again");

@@ -122,7 +122,7 @@ fn a_clean_restart_keeps_everything_and_goes_on() {
         for n in 0..30 {
             send(&store, "T", 1, &format!("{round}-{n}"));
         }
-        store.shutdown(NOW).unwrap();
+        store.shutdown().unwrap();
         assert!(!dir.path().join("abort").exists());
     }
 }
@@ -147,7 +147,6 @@ fn a_second_process_is_told_who_holds_the_folder() {
     let error = apogee_store::MessageStore::open(
         small(dir.path()),
         std::sync::Arc::new(apogee_store::NoListener),
-        NOW,
     )
     .err()
     .unwrap();
@@ -178,5 +177,5 @@ fn the_flush_thread_serves_sync_waiters() {
         assert_eq!(store.max_offset("T", 0), n + 1);
     }
     threads.stop();
-    store.shutdown(NOW).unwrap();
+    store.shutdown().unwrap();
 }

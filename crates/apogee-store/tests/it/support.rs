@@ -33,7 +33,7 @@ pub fn small_sync(root: &Path) -> StoreConfig {
 
 /// Opens without a listener.
 pub fn open(config: StoreConfig) -> Arc<MessageStore> {
-    MessageStore::open(config, Arc::new(NoListener), NOW).unwrap()
+    MessageStore::open(config, Arc::new(NoListener)).unwrap()
 }
 
 /// Properties as stored.
