@@ -1,0 +1,341 @@
+//! The broker as a whole: what it owns, how it starts and how it stops.
+//!
+//! Start: sockets are bound first (so that a port in use is the first thing said), then the store is
+//! opened and the documents are loaded, then tasks run, then requests are accepted. Stop is the reverse:
+//! no more requests, everything saved, store closed.
+
+use crate::clients::{Clients, Departure};
+use crate::clock::now_ms;
+use crate::config::BrokerConfig;
+use crate::delay::{self, DelayOffsets};
+use crate::dispatch::{Entrance, Lanes};
+use crate::error::BrokerError;
+use crate::groups::GroupTable;
+use crate::housekeeping::{self, Saved};
+use crate::long_polling::LongPolling;
+use crate::offsets::OffsetTable;
+use crate::queue_locks::QueueLocks;
+use crate::registration::Registration;
+use crate::send_backs::SendBacks;
+use crate::stats::Stats;
+use crate::topics::TopicTable;
+use apogee_model::id::UniqueIdMaker;
+use apogee_model::names::SCHEDULE_TOPIC;
+use apogee_model::properties::keys;
+use apogee_net::{Limits, Server};
+use apogee_store::delay_level::DelayLevels;
+use apogee_store::{Arrival, ArrivalListener, MessageStore, StoreConfig, StoreThreads};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How often a free pair of ports is looked for.
+const PORT_TRIES: usize = 64;
+/// How long the answers of waiting pulls may take when the broker stops.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(200);
+/// How long tasks may take to end when the broker stops.
+const STOP_PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// Where a broker listens.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// Address to bind.
+    pub host: IpAddr,
+    /// Main port; the fast port is two below. 0 takes any free pair.
+    pub port: u16,
+    /// Limits of each connection.
+    pub limits: Limits,
+}
+
+/// A running broker.
+pub struct Broker {
+    pub(crate) config: BrokerConfig,
+    pub(crate) store: Arc<MessageStore>,
+    pub(crate) topics: TopicTable,
+    pub(crate) groups: GroupTable,
+    pub(crate) offsets: OffsetTable,
+    pub(crate) saved: Saved,
+    pub(crate) clients: Clients,
+    pub(crate) locks: QueueLocks,
+    pub(crate) polling: Arc<LongPolling>,
+    pub(crate) delay: DelayOffsets,
+    pub(crate) delay_wake: Arc<Notify>,
+    pub(crate) send_backs: SendBacks,
+    pub(crate) registration: Registration,
+    pub(crate) lanes: Lanes,
+    pub(crate) stats: Stats,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) store_host: SocketAddr,
+    pub(crate) added_properties_len: usize,
+    pub(crate) changed_groups: Mutex<HashSet<Box<str>>>,
+    pub(crate) groups_changed: Notify,
+    unique_ids: UniqueIdMaker,
+    permission: AtomicI32,
+    closing: AtomicBool,
+    delay_levels: DelayLevels,
+    address: SocketAddr,
+    threads: Mutex<Option<StoreThreads>>,
+}
+
+/// Tells waiting pulls and the delay task about new messages.
+struct Arrivals {
+    polling: Arc<LongPolling>,
+    delay_wake: Arc<Notify>,
+}
+
+impl ArrivalListener for Arrivals {
+    fn arrived(&self, arrivals: &[Arrival]) {
+        for arrival in arrivals {
+            let queue = &arrival.queue;
+            if queue.topic().as_ref() == SCHEDULE_TOPIC {
+                self.delay_wake.notify_one();
+            }
+            self.polling.arrived(queue.topic(), queue.queue_id());
+        }
+    }
+}
+
+impl Broker {
+    /// Starts a broker; when this returns, requests are accepted.
+    ///
+    /// # Errors
+    /// When a port is in use, the store or a document cannot be opened, or a setting is unusable.
+    pub async fn start(
+        mut config: BrokerConfig,
+        store_config: StoreConfig,
+        listen: Listen,
+    ) -> Result<Arc<Self>, BrokerError> {
+        let (main, fast) = bind_pair(&listen)?;
+        let address = main.local_addr();
+        config.listen_port = address.port();
+        let levels = DelayLevels::parse(&store_config.message_delay_level)
+            .ok_or_else(|| BrokerError::Config("messageDelayLevel is no list of times".to_owned()))?;
+        config.delay_levels = i32::try_from(levels.max_level()).unwrap_or(i32::MAX);
+        let (polling, woken) = LongPolling::new(config.pull_thread_pool_queue_capacity);
+        let polling = Arc::new(polling);
+        let delay_wake = Arc::new(Notify::new());
+        let listener: Arc<dyn ArrivalListener> =
+            Arc::new(Arrivals { polling: Arc::clone(&polling), delay_wake: Arc::clone(&delay_wake) });
+        let config_dir = store_config.config_dir();
+        // Recovery may read for a while: not on a worker.
+        let store = tokio::task::spawn_blocking(move || MessageStore::open(store_config, listener))
+            .await
+            .map_err(|error| BrokerError::Config(format!("opening the store failed: {error}")))??;
+        let threads = store
+            .start_threads(&(Arc::new(now_ms) as apogee_store::Clock))
+            .map_err(|source| BrokerError::Io { what: "start the store's threads".to_owned(), source })?;
+        let (tasks, shutdown) = (TaskTracker::new(), CancellationToken::new());
+        let offsets = OffsetTable::default();
+        let saved = Saved::load(&config_dir, &offsets)?;
+        let broker = Arc::new(Self {
+            topics: TopicTable::load(&config_dir, &config)?,
+            groups: GroupTable::load(&config_dir, &config)?,
+            delay: DelayOffsets::load(&config_dir)?,
+            registration: Registration::new(&config, shutdown.clone(), tasks.clone()),
+            lanes: Lanes::new(
+                config.query_thread_pool_queue_capacity,
+                config.admin_broker_thread_pool_queue_capacity,
+            ),
+            store_host: SocketAddr::new(config.broker_ip1, config.listen_port),
+            added_properties_len: added_properties_len(&config),
+            unique_ids: UniqueIdMaker::new(config.broker_ip1, std::process::id(), fastrand::u32(..)),
+            permission: AtomicI32::new(config.broker_permission),
+            closing: AtomicBool::new(false),
+            delay_levels: levels,
+            offsets,
+            saved,
+            store,
+            clients: Clients::default(),
+            locks: QueueLocks::default(),
+            polling,
+            delay_wake,
+            send_backs: SendBacks::default(),
+            stats: Stats::new(now_ms()),
+            changed_groups: Mutex::default(),
+            groups_changed: Notify::new(),
+            threads: Mutex::new(Some(threads)),
+            address,
+            tasks,
+            shutdown,
+            config,
+        });
+        broker.topics.save()?;
+        broker.groups.save()?;
+        housekeeping::start(&broker, woken);
+        delay::start(&broker);
+        for (server, fast) in [(main, false), (fast, true)] {
+            let entrance = Arc::new(Entrance { broker: Arc::clone(&broker), fast });
+            server.start(entrance, broker.shutdown.clone(), &broker.tasks);
+        }
+        broker.registration.first_round(&broker).await;
+        Registration::start(&broker);
+        Ok(broker)
+    }
+
+    /// Where the main port listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &BrokerConfig {
+        &self.config
+    }
+
+    /// The store, for tools in the same process.
+    #[must_use]
+    pub fn store(&self) -> &Arc<MessageStore> {
+        &self.store
+    }
+
+    /// Stops: answers waiting pulls, ends connections, saves everything, closes the store.
+    pub async fn shutdown(&self) {
+        self.registration.unregister(self).await;
+        self.closing.store(true, Ordering::Release);
+        self.polling.expire(now_ms(), true);
+        let answered = async {
+            while self.polling.len() > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let _ = tokio::time::timeout(ANSWER_PATIENCE, answered).await;
+        self.shutdown.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(STOP_PATIENCE, self.tasks.wait()).await.is_err() {
+            tracing::warn!("some tasks did not end in time");
+        }
+        self.save_all();
+        if let Some(threads) = self.threads.lock().take() {
+            threads.stop();
+        }
+        if let Err(error) = self.store.shutdown() {
+            tracing::error!(%error, "the store could not be closed cleanly");
+        }
+    }
+
+    /// Saves what changes all the time: offsets of groups and of delay levels.
+    pub(crate) fn save_all(&self) {
+        self.saved.save_offsets(&self.offsets);
+        self.delay.save();
+    }
+
+    /// The broker's permission bits as they are now.
+    pub(crate) fn permission(&self) -> i32 {
+        self.permission.load(Ordering::Relaxed)
+    }
+
+    /// Changes the broker's permission bits.
+    pub(crate) fn set_permission(&self, bits: i32) {
+        self.permission.store(bits, Ordering::Relaxed);
+        self.topics.changed();
+        self.register_soon();
+    }
+
+    /// Number of delay levels.
+    pub(crate) fn delay_levels(&self) -> i32 {
+        self.config.delay_levels
+    }
+
+    /// How long messages of a level wait (ms).
+    pub(crate) fn delay_of(&self, level: i32) -> i64 {
+        self.delay_levels.delay_ms(level).unwrap_or(0)
+    }
+
+    /// Whether the broker is about to stop.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Whether batches to this topic can be stored as separate messages.
+    pub(crate) fn can_split(&self, topic: &str) -> bool {
+        let config = self.topics.get(topic);
+        config.is_none_or(|config| config.attributes.get("queue.type").is_none_or(|kind| kind != "BatchCQ"))
+    }
+
+    /// Whether the topic has this queue.
+    pub(crate) fn has_queue(&self, topic: &str, queue_id: i32) -> bool {
+        let config = self.topics.get(topic);
+        config.is_some_and(|config| (0..config.read_queue_nums.max(config.write_queue_nums)).contains(&queue_id))
+    }
+
+    /// An id for a message whose client made none.
+    pub(crate) fn new_unique_id(&self) -> String {
+        // Clients count from the month's start; any count that differs within some weeks will do.
+        self.unique_ids.next((now_ms() & 0x7FFF_FFFF) as u32)
+    }
+
+    /// Name servers shall learn soon of new topics; many calls make one registration.
+    pub(crate) fn register_soon(&self) {
+        self.registration.wake();
+    }
+
+    /// Members of the group shall learn soon that something changed.
+    pub(crate) fn group_changed(&self, group: &str) {
+        if self.config.notify_consumer_ids_changed_enable {
+            self.changed_groups.lock().insert(group.into());
+            self.groups_changed.notify_one();
+        }
+    }
+
+    /// A member has left: its locks are free and the others are told.
+    pub(crate) fn departed(&self, departure: &Departure) {
+        if departure.last_connection {
+            let freed = self.locks.release_member(&departure.group, &departure.client_id);
+            tracing::info!(
+                group = %departure.group, client_id = %departure.client_id, freed_locks = freed, "member left"
+            );
+        }
+        self.group_changed(&departure.group);
+    }
+
+    pub(crate) fn connection_closed(&self, connection_id: u64) {
+        for departure in self.clients.connection_closed(connection_id) {
+            self.departed(&departure);
+        }
+    }
+}
+
+impl std::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Broker").field("name", &self.config.broker_name).field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Bytes that the broker's own properties take, with room for a unique id.
+fn added_properties_len(config: &BrokerConfig) -> usize {
+    let names = [keys::MSG_REGION, keys::TRACE_ON, keys::CLUSTER, keys::UNIQ_KEY];
+    let values = [config.region_id.len(), 5, config.broker_cluster_name.len(), 56];
+    names.iter().map(|name| name.len() + 2).sum::<usize>() + values.iter().sum::<usize>() + 1
+}
+
+/// Binds the main port and the fast port two below it.
+fn bind_pair(listen: &Listen) -> Result<(Server, Server), BrokerError> {
+    let bind = |port: u16| {
+        Server::bind(SocketAddr::new(listen.host, port), listen.limits.clone()).map_err(|source| {
+            BrokerError::Io { what: format!("listen on {}:{port}", listen.host), source }
+        })
+    };
+    if listen.port != 0 {
+        let fast = listen.port.checked_sub(2).filter(|port| *port > 0).ok_or_else(|| {
+            BrokerError::Config(format!("listenPort {} is too low: the fast port is two below it", listen.port))
+        })?;
+        return Ok((bind(listen.port)?, bind(fast)?));
+    }
+    for _ in 0..PORT_TRIES {
+        let main = bind(0)?;
+        let fast = main.local_addr().port().saturating_sub(2);
+        if let Ok(fast) = bind(fast) {
+            return Ok((main, fast));
+        }
+    }
+    Err(BrokerError::Config(format!("no free pair of ports found on {} in {PORT_TRIES} tries", listen.host)))
+}

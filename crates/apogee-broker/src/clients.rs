@@ -1,0 +1,338 @@
+//! Who is connected: producers and consumers by group, as their heartbeats tell.
+//!
+//! What always holds: a member is one connection; a group without members is forgotten; a member
+//! leaves with its connection or after two minutes of silence. A change of members or of
+//! subscriptions is answered by the caller, who tells the others. Short locks, never nested.
+
+use apogee_model::{MessageFilter, TagFilter, subscription};
+use apogee_net::Connection;
+use apogee_protocol::LanguageCode;
+use apogee_protocol::bodies::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// One client process seen through one connection.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Its connection.
+    pub connection: Arc<Connection>,
+    /// Its client id.
+    pub client_id: Arc<str>,
+    /// Its language.
+    pub language: LanguageCode,
+    /// Its version ordinal.
+    pub version: i32,
+    /// Its last heartbeat (ms).
+    pub last_seen_ms: i64,
+    /// What its last full heartbeat looked like; 0 for a client that sends only full ones.
+    pub fingerprint: i32,
+}
+
+/// A subscription with its compiled filter.
+pub struct Subscription {
+    /// As the client sent it.
+    pub data: SubscriptionData,
+    /// What it means for the consume queue.
+    pub filter: Arc<dyn MessageFilter>,
+}
+
+impl Subscription {
+    /// Compiles a subscription by tags. Hashes that the client computed count as they are; a client
+    /// that sent none gets them from its expression.
+    pub fn compile(data: SubscriptionData) -> Self {
+        let expression = data.sub_string.as_deref().unwrap_or(subscription::ALL_TAGS);
+        let filter = if expression == subscription::ALL_TAGS || data.class_filter_mode {
+            TagFilter::All
+        } else if data.code_set.is_empty() {
+            TagFilter::parse(expression).unwrap_or(TagFilter::All)
+        } else {
+            TagFilter::from_codes(data.code_set.iter().copied())
+        };
+        Self { data, filter: Arc::new(filter) }
+    }
+}
+
+#[derive(Default)]
+struct GroupState {
+    consume_type: Option<ConsumeType>,
+    message_model: Option<MessageModel>,
+    consume_from_where: Option<ConsumeFromWhere>,
+    members: HashMap<u64, Member>,
+    subscriptions: BTreeMap<String, Arc<Subscription>>,
+    /// Whether members were already named that subscribe differently.
+    conflict_logged: bool,
+}
+
+/// A consumer group with members.
+pub struct ConsumerGroup {
+    /// Its name.
+    pub name: Arc<str>,
+    state: RwLock<GroupState>,
+}
+
+/// What the members of a group agree on.
+#[derive(Debug, Clone)]
+pub struct GroupFacts {
+    /// Push, pull or pop.
+    pub consume_type: Option<ConsumeType>,
+    /// Clustering or broadcasting.
+    pub message_model: Option<MessageModel>,
+    /// Where a new group starts.
+    pub consume_from_where: Option<ConsumeFromWhere>,
+}
+
+impl ConsumerGroup {
+    /// The subscription to a topic.
+    pub fn subscription(&self, topic: &str) -> Option<Arc<Subscription>> {
+        self.state.read().subscriptions.get(topic).cloned()
+    }
+
+    /// All subscriptions by topic.
+    pub fn subscriptions(&self) -> Vec<Arc<Subscription>> {
+        self.state.read().subscriptions.values().cloned().collect()
+    }
+
+    /// All members.
+    pub fn members(&self) -> Vec<Member> {
+        self.state.read().members.values().cloned().collect()
+    }
+
+    /// Ids of all members, each once.
+    pub fn client_ids(&self) -> Vec<String> {
+        let state = self.state.read();
+        let mut ids: Vec<String> = state.members.values().map(|m| m.client_id.to_string()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// What the members agree on.
+    pub fn facts(&self) -> GroupFacts {
+        let state = self.state.read();
+        GroupFacts {
+            consume_type: state.consume_type,
+            message_model: state.message_model,
+            consume_from_where: state.consume_from_where,
+        }
+    }
+
+    /// Whether the group consumes by broadcast.
+    pub fn is_broadcast(&self) -> bool {
+        self.state.read().message_model == Some(MessageModel::Broadcasting)
+    }
+}
+
+/// What a heartbeat changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Somebody joined or left.
+    pub members: bool,
+    /// A subscription came, went or changed.
+    pub subscriptions: bool,
+    /// The heartbeat was a short one, and what it left out is not known here.
+    pub unknown_subscriptions: bool,
+}
+
+/// A member that left a group.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The group.
+    pub group: Arc<str>,
+    /// The client.
+    pub client_id: Arc<str>,
+    /// Whether no other connection of the same client is in the group.
+    pub last_connection: bool,
+}
+
+/// All clients of a broker.
+#[derive(Default)]
+pub struct Clients {
+    consumers: RwLock<HashMap<Box<str>, Arc<ConsumerGroup>>>,
+    producers: Mutex<HashMap<Box<str>, HashMap<u64, Member>>>,
+}
+
+impl Clients {
+    /// The consumer group, if it has members.
+    pub fn consumer_group(&self, group: &str) -> Option<Arc<ConsumerGroup>> {
+        self.consumers.read().get(group).cloned()
+    }
+
+    /// All consumer groups with members.
+    pub fn consumer_groups(&self) -> Vec<Arc<ConsumerGroup>> {
+        self.consumers.read().values().cloned().collect()
+    }
+
+    /// Groups with a subscription to `topic`.
+    pub fn groups_subscribed_to(&self, topic: &str) -> Vec<String> {
+        let groups = self.consumers.read();
+        let subscribed = groups.values().filter(|group| group.subscription(topic).is_some());
+        subscribed.map(|group| group.name.to_string()).collect()
+    }
+
+    /// Records a producer.
+    pub fn register_producer(&self, group: &str, member: Member) {
+        let mut producers = self.producers.lock();
+        let members = producers.entry(group.into()).or_default();
+        members.insert(member.connection.id(), member);
+    }
+
+    /// Members of a producer group.
+    pub fn producers(&self, group: &str) -> Vec<Member> {
+        let producers = self.producers.lock();
+        producers.get(group).map(|members| members.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// All producers by group.
+    pub fn all_producers(&self) -> BTreeMap<String, Vec<Member>> {
+        let producers = self.producers.lock();
+        let list = producers.iter();
+        list.map(|(group, members)| (group.to_string(), members.values().cloned().collect())).collect()
+    }
+
+    /// Records a consumer and its subscriptions. With `keep_subscriptions` (a short heartbeat) those
+    /// on record stay.
+    pub fn register_consumer(
+        &self,
+        data: ConsumerData,
+        member: Member,
+        keep_subscriptions: bool,
+    ) -> Change {
+        let group = {
+            let mut groups = self.consumers.write();
+            let name = data.group_name.as_str();
+            Arc::clone(groups.entry(name.into()).or_insert_with(|| {
+                Arc::new(ConsumerGroup { name: name.into(), state: RwLock::default() })
+            }))
+        };
+        let mut state = group.state.write();
+        let known = state.members.get(&member.connection.id()).is_some_and(|m| m.fingerprint == member.fingerprint);
+        let joined = state.join(&group.name, member);
+        state.consume_type = data.consume_type;
+        state.message_model = data.message_model;
+        state.consume_from_where = data.consume_from_where;
+        let subscriptions = !keep_subscriptions && state.subscribe(&group.name, data.subscription_data_set);
+        Change { members: joined, subscriptions, unknown_subscriptions: keep_subscriptions && !known }
+    }
+
+    /// Removes a connection from one group's producers and consumers.
+    pub fn unregister(
+        &self,
+        connection_id: u64,
+        producer_group: Option<&str>,
+        consumer_group: Option<&str>,
+    ) -> Option<Departure> {
+        if let Some(name) = producer_group {
+            let mut producers = self.producers.lock();
+            if let Some(members) = producers.get_mut(name) {
+                members.remove(&connection_id);
+                if members.is_empty() {
+                    producers.remove(name);
+                }
+            }
+        }
+        let group = self.consumer_group(consumer_group?)?;
+        let left = group.state.write().leave(&group.name, connection_id);
+        self.forget_empty();
+        left
+    }
+
+    /// Removes a connection everywhere; answers the consumer groups it left.
+    pub fn connection_closed(&self, connection_id: u64) -> Vec<Departure> {
+        self.remove_where(|member| member.connection.id() == connection_id)
+    }
+
+    /// Removes members that were silent for longer than `timeout_ms` and closes their connections.
+    pub fn expire(&self, now: i64, timeout_ms: i64) -> Vec<Departure> {
+        self.remove_where(|member| {
+            let silent = now - member.last_seen_ms > timeout_ms;
+            if silent {
+                member.connection.close();
+            }
+            silent || member.connection.is_closed()
+        })
+    }
+
+    fn remove_where(&self, gone: impl Fn(&Member) -> bool) -> Vec<Departure> {
+        self.producers.lock().retain(|_, members| {
+            members.retain(|_, member| !gone(member));
+            !members.is_empty()
+        });
+        let mut departures = Vec::new();
+        for group in self.consumer_groups() {
+            let mut state = group.state.write();
+            let ids: Vec<u64> =
+                state.members.values().filter(|m| gone(m)).map(|m| m.connection.id()).collect();
+            departures.extend(ids.into_iter().filter_map(|id| state.leave(&group.name, id)));
+        }
+        if !departures.is_empty() {
+            self.forget_empty();
+        }
+        departures
+    }
+
+    fn forget_empty(&self) {
+        self.consumers.write().retain(|_, group| !group.state.read().members.is_empty());
+    }
+}
+
+impl GroupState {
+    /// Adds or renews a member; true if it is new.
+    fn join(&mut self, group: &str, member: Member) -> bool {
+        let id = member.connection.id();
+        if let Some(known) = self.members.get_mut(&id) {
+            known.last_seen_ms = member.last_seen_ms;
+            known.fingerprint = member.fingerprint;
+            return false;
+        }
+        if let Some(twin) = self.members.values().find(|other| other.client_id == member.client_id) {
+            if !twin.connection.is_closed() {
+                tracing::warn!(
+                    group, client_id = %member.client_id, first = %twin.connection.peer(),
+                    second = %member.connection.peer(),
+                    "two connections with one client id: queues will have two owners or none; give each \
+                     process its own instance name"
+                );
+            }
+        }
+        self.members.insert(id, member);
+        true
+    }
+
+    fn leave(&mut self, group: &Arc<str>, connection_id: u64) -> Option<Departure> {
+        let member = self.members.remove(&connection_id)?;
+        let last = !self.members.values().any(|other| other.client_id == member.client_id);
+        Some(Departure { group: Arc::clone(group), client_id: member.client_id, last_connection: last })
+    }
+
+    /// Takes over subscriptions; true if something changed. A newer version of a subscription wins.
+    fn subscribe(&mut self, group: &str, wanted: Vec<SubscriptionData>) -> bool {
+        let mut changed = false;
+        let before = self.subscriptions.len();
+        self.subscriptions.retain(|topic, _| wanted.iter().any(|data| data.topic == *topic));
+        changed |= self.subscriptions.len() != before;
+        for data in wanted {
+            match self.subscriptions.get(&data.topic) {
+                None => changed = true,
+                Some(known) => {
+                    let same = known.data.sub_string == data.sub_string
+                        && known.data.expression_type == data.expression_type;
+                    if !same && self.members.len() > 1 && !self.conflict_logged {
+                        self.conflict_logged = true;
+                        tracing::warn!(
+                            group, topic = %data.topic, one = known.data.sub_string.as_deref(),
+                            other = data.sub_string.as_deref(),
+                            "members of one group subscribe differently: each gets only a part"
+                        );
+                    }
+                    if data.sub_version <= known.data.sub_version {
+                        continue;
+                    }
+                    changed |= !same;
+                }
+            }
+            self.subscriptions.insert(data.topic.clone(), Arc::new(Subscription::compile(data)));
+        }
+        changed
+    }
+}

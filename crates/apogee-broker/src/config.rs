@@ -1,0 +1,121 @@
+//! The broker's section of the settings: the original's keys in snake case, with its defaults.
+//!
+//! Plain data, filled and checked by whoever starts the broker. Times are milliseconds.
+
+use std::net::IpAddr;
+
+/// Settings of a broker. Each field is the original's key of the same words.
+#[derive(Debug, Clone)]
+pub struct BrokerConfig {
+    /// Name of the cluster.
+    pub broker_cluster_name: String,
+    /// Name of the broker: master and slaves share it.
+    pub broker_name: String,
+    /// 0 = master.
+    pub broker_id: i64,
+    /// Address that clients are told (`brokerIP1`).
+    pub broker_ip1: IpAddr,
+    /// Port that clients are told.
+    pub listen_port: u16,
+    /// Name servers, `host:port` each.
+    pub namesrv_addr: Vec<String>,
+    /// Bits: 4 readable, 2 writable.
+    pub broker_permission: i32,
+    /// Whether a send to an unknown topic creates it.
+    pub auto_create_topic_enable: bool,
+    /// Most queues of a topic that a send creates.
+    pub default_topic_queue_nums: i32,
+    /// Whether an unknown group is created by use.
+    pub auto_create_subscription_group: bool,
+    /// Whether the cluster's name is a topic.
+    pub cluster_topic_enable: bool,
+    /// Whether the broker's name is a topic.
+    pub broker_topic_enable: bool,
+    /// Whether `RMQ_SYS_TRACE_TOPIC` exists.
+    pub trace_topic_enable: bool,
+    /// Told to clients in each answer to a send.
+    pub trace_on: bool,
+    /// Region told to clients.
+    pub region_id: String,
+    /// Whether empty pulls wait for messages.
+    pub long_polling_enable: bool,
+    /// Whether readers are sent to a slave when the master is slow.
+    pub slave_read_enable: bool,
+    /// How long an empty pull waits if long polling is off.
+    pub short_polling_time_mills: i64,
+    /// Whether members are told about changes of their group.
+    pub notify_consumer_ids_changed_enable: bool,
+    /// Interval at which consumer offsets are saved.
+    pub flush_consumer_offset_interval: u64,
+    /// Interval at which delay offsets are saved.
+    pub flush_delay_offset_interval: u64,
+    /// Interval of registrations, clamped to 10 to 60 s.
+    pub register_name_server_period: u64,
+    /// How long a name server may take to answer.
+    pub register_broker_timeout_mills: u64,
+    /// Largest message body in bytes.
+    pub max_message_size: usize,
+    /// Whether system topics are protected from admin commands.
+    pub validate_system_topic_when_update_topic: bool,
+    /// Send requests that may wait at one time.
+    pub send_thread_pool_queue_capacity: usize,
+    /// Pull requests that may wait at one time.
+    pub pull_thread_pool_queue_capacity: usize,
+    /// Query requests that may wait at one time.
+    pub query_thread_pool_queue_capacity: usize,
+    /// Admin requests that may wait at one time.
+    pub admin_broker_thread_pool_queue_capacity: usize,
+    /// A client that is silent for this long is forgotten.
+    pub channel_expired_timeout: i64,
+    /// Number of delay levels, from the store's `messageDelayLevel`.
+    pub delay_levels: i32,
+    /// Results of a query by unique key at most.
+    pub default_query_max_num: i32,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        Self {
+            broker_cluster_name: "DefaultCluster".to_owned(),
+            broker_name: "broker-a".to_owned(),
+            broker_id: 0,
+            broker_ip1: IpAddr::from([127, 0, 0, 1]),
+            listen_port: 10911,
+            namesrv_addr: Vec::new(),
+            broker_permission: 6,
+            auto_create_topic_enable: true,
+            default_topic_queue_nums: 8,
+            auto_create_subscription_group: true,
+            cluster_topic_enable: true,
+            broker_topic_enable: true,
+            trace_topic_enable: false,
+            trace_on: true,
+            region_id: "DefaultRegion".to_owned(),
+            long_polling_enable: true,
+            slave_read_enable: false,
+            short_polling_time_mills: 1000,
+            notify_consumer_ids_changed_enable: true,
+            flush_consumer_offset_interval: 5_000,
+            flush_delay_offset_interval: 10_000,
+            register_name_server_period: 30_000,
+            register_broker_timeout_mills: 24_000,
+            max_message_size: 4 * 1024 * 1024,
+            validate_system_topic_when_update_topic: true,
+            send_thread_pool_queue_capacity: 10_000,
+            pull_thread_pool_queue_capacity: 100_000,
+            query_thread_pool_queue_capacity: 20_000,
+            admin_broker_thread_pool_queue_capacity: 10_000,
+            channel_expired_timeout: 120_000,
+            delay_levels: 18,
+            default_query_max_num: 32,
+        }
+    }
+}
+
+impl BrokerConfig {
+    /// The address that clients and name servers know, `ip:port`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        std::net::SocketAddr::new(self.broker_ip1, self.listen_port).to_string()
+    }
+}

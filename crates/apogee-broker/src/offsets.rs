@@ -1,0 +1,166 @@
+//! Consumer offsets: how far each group has come in each queue, saved as `consumerOffset.json`.
+//!
+//! What always holds: an offset moves back only when somebody resets it; names are checked before they
+//! get here. One lock over nested maps keyed by group, then topic, so that a commit allocates nothing.
+//! The table is bounded by groups × topics × queues that exist; deleting a topic or group clears its
+//! part.
+
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Between topic and group in the saved document's keys.
+const SEPARATOR: char = '@';
+
+type Queues = BTreeMap<i32, i64>;
+type Groups = HashMap<Box<str>, HashMap<Box<str>, Queues>>;
+
+/// Offsets of all groups.
+#[derive(Debug, Default)]
+pub struct OffsetTable {
+    groups: RwLock<Groups>,
+    changes: AtomicU64,
+}
+
+impl OffsetTable {
+    /// Fills the table from a saved document's entries (`topic@group` → queue → offset).
+    pub fn load<'a>(&self, entries: impl Iterator<Item = (&'a str, &'a BTreeMap<i32, i64>)>) {
+        let mut groups = self.groups.write();
+        for (key, queues) in entries {
+            // A key without a separator belongs to no group; the original ignores it too.
+            if let Some((topic, group)) = key.split_once(SEPARATOR) {
+                let topics = groups.entry(group.into()).or_default();
+                topics.entry(topic.into()).or_default().extend(queues);
+            }
+        }
+    }
+
+    /// All entries in the saved document's form.
+    pub fn snapshot(&self) -> BTreeMap<String, BTreeMap<i32, i64>> {
+        let groups = self.groups.read();
+        let mut out = BTreeMap::new();
+        for (group, topics) in groups.iter() {
+            for (topic, queues) in topics {
+                out.insert(format!("{topic}{SEPARATOR}{group}"), queues.clone());
+            }
+        }
+        out
+    }
+
+    /// Counts changes, so that an unchanged table need not be saved again.
+    pub fn change_count(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The committed offset.
+    pub fn query(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+        self.groups.read().get(group)?.get(topic)?.get(&queue_id).copied()
+    }
+
+    /// Records an offset as told by a consumer; answers the one before.
+    pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) -> Option<i64> {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let mut groups = self.groups.write();
+        if let Some(queues) = groups.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
+            return queues.insert(queue_id, offset);
+        }
+        let topics = groups.entry(group.into()).or_default();
+        topics.entry(topic.into()).or_default().insert(queue_id, offset)
+    }
+
+    /// Offsets of a group in one topic by queue.
+    pub fn queues(&self, group: &str, topic: &str) -> BTreeMap<i32, i64> {
+        let groups = self.groups.read();
+        groups.get(group).and_then(|topics| topics.get(topic)).cloned().unwrap_or_default()
+    }
+
+    /// Topics in which a group has offsets.
+    pub fn topics_of(&self, group: &str) -> Vec<String> {
+        let groups = self.groups.read();
+        let topics = groups.get(group).map(|topics| topics.keys().map(|topic| topic.to_string()));
+        topics.map(Iterator::collect).unwrap_or_default()
+    }
+
+    /// Groups that have offsets in a topic.
+    pub fn groups_of(&self, topic: &str) -> Vec<String> {
+        let groups = self.groups.read();
+        let with_topic = groups.iter().filter(|(_, topics)| topics.contains_key(topic));
+        with_topic.map(|(group, _)| group.to_string()).collect()
+    }
+
+    /// Lowest committed offset of any group in a queue.
+    pub fn lowest(&self, topic: &str, queue_id: i32) -> Option<i64> {
+        let groups = self.groups.read();
+        groups.values().filter_map(|topics| topics.get(topic)?.get(&queue_id).copied()).min()
+    }
+
+    /// Forgets a topic: a topic made again under its name starts without positions.
+    pub fn remove_topic(&self, topic: &str) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let mut groups = self.groups.write();
+        groups.retain(|_, topics| {
+            topics.remove(topic);
+            !topics.is_empty()
+        });
+    }
+
+    /// Forgets a group.
+    pub fn remove_group(&self, group: &str) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.groups.write().remove(group);
+    }
+
+    /// Copies a group's offsets (of one topic, or of all) to another group.
+    pub fn clone_group(&self, source: &str, target: &str, topic: Option<&str>) -> usize {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let mut groups = self.groups.write();
+        let Some(from) = groups.get(source) else { return 0 };
+        let copied: Vec<_> = from
+            .iter()
+            .filter(|(name, _)| topic.is_none_or(|wanted| wanted == name.as_ref()))
+            .map(|(name, queues)| (name.clone(), queues.clone()))
+            .collect();
+        let count = copied.len();
+        groups.entry(target.into()).or_default().extend(copied);
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saved_table_loads_equal() {
+        let table = OffsetTable::default();
+        table.commit("g", "t", 0, 5);
+        table.commit("g", "%RETRY%g", 0, 7);
+        table.commit("h", "t", 3, 1);
+        let saved = table.snapshot();
+        assert_eq!(saved.get("t@g"), Some(&BTreeMap::from([(0, 5)])));
+        let again = OffsetTable::default();
+        again.load(saved.iter().map(|(key, queues)| (key.as_str(), queues)));
+        assert_eq!(again.snapshot(), saved);
+    }
+
+    #[test]
+    fn a_deleted_topic_leaves_no_position_in_any_group() {
+        let table = OffsetTable::default();
+        table.commit("g", "t", 0, 5);
+        table.commit("h", "t", 0, 9);
+        table.commit("h", "u", 0, 1);
+        table.remove_topic("t");
+        assert_eq!(table.query("g", "t", 0), None);
+        assert_eq!(table.query("h", "t", 0), None);
+        assert_eq!(table.query("h", "u", 0), Some(1));
+    }
+
+    #[test]
+    fn lowest_offset_is_taken_over_all_groups() {
+        let table = OffsetTable::default();
+        assert_eq!(table.lowest("t", 0), None);
+        table.commit("g", "t", 0, 5);
+        table.commit("h", "t", 0, 3);
+        assert_eq!(table.lowest("t", 0), Some(3));
+    }
+}

@@ -1,0 +1,322 @@
+//! PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling.
+//!
+//! A pull that finds nothing waits in `long_polling` until a message arrives or its time is up; then
+//! `deliver` reads again. What always holds: a pull is answered exactly once; the answered next offset
+//! never skips a message that matches.
+
+use crate::broker::Broker;
+use crate::clients::Subscription;
+use crate::long_polling::ParkedPull;
+use crate::processor::send_rules::PERM_READ;
+use apogee_model::subscription::{EXPRESSION_SQL92, EXPRESSION_TAG};
+use apogee_model::{MessageFilter, TagFilter};
+use apogee_net::Connection;
+use apogee_protocol::bodies::{SubscriptionGroupConfig, TopicConfig};
+use apogee_protocol::headers::{PullMessageRequestHeader, PullMessageResponseHeader};
+use apogee_protocol::{Body, RemotingCommand, ReplyTo, Response, ResponseCode, Str};
+use apogee_store::{GetStatus, ReadPlan, ReadRequest};
+use std::sync::Arc;
+
+const FLAG_COMMIT_OFFSET: i32 = 0x1;
+const FLAG_SUSPEND: i32 = 0x2;
+const FLAG_SUBSCRIPTION: i32 = 0x4;
+/// Longest time that a client may ask an empty pull to wait (ms).
+const MAX_SUSPEND_MS: i64 = 120_000;
+
+/// A pull that passed all checks, ready to be read again and again.
+pub struct PullRequest {
+    /// Topic.
+    pub topic: Str,
+    /// Queue.
+    pub queue_id: i32,
+    group: Str,
+    max_msg_nums: i32,
+    max_msg_bytes: i32,
+    filter: Arc<dyn MessageFilter>,
+    topic_sys_flag: i32,
+    group_sys_flag: i32,
+    suggest_on_slow: i64,
+    suggest_normally: i64,
+}
+
+/// What becomes of a request.
+pub(crate) enum Outcome {
+    /// The answer.
+    Now(Response),
+    /// Somebody else answers.
+    Later,
+}
+
+/// Handles one pull.
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    connection: &Arc<Connection>,
+    request: &RemotingCommand,
+    now: i64,
+) -> Outcome {
+    let header: PullMessageRequestHeader = match request.header() {
+        Ok(header) => header,
+        Err(error) => {
+            return Outcome::Now(Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()));
+        }
+    };
+    let pull = match check(broker, connection, &header) {
+        Ok(pull) => Arc::new(pull),
+        Err(response) => return Outcome::Now(response),
+    };
+    if header.sys_flag & FLAG_COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
+        broker.offsets.commit(&header.consumer_group, &header.topic, header.queue_id, header.commit_offset);
+    }
+    let plan = read(broker, &pull, header.queue_offset);
+    let waits = code_of(&plan, header.queue_offset) == ResponseCode::PULL_NOT_FOUND
+        && header.sys_flag & FLAG_SUSPEND != 0;
+    let reply_to = ReplyTo::from(request);
+    if waits {
+        let parked = ParkedPull {
+            connection: Arc::clone(connection),
+            reply_to,
+            offset: plan.next_begin_offset,
+            deadline_ms: now + suspend_ms(broker, header.suspend_timeout_millis),
+            pull: Arc::clone(&pull),
+        };
+        let seen = plan.max_offset;
+        let store = &broker.store;
+        let has_news = || store.max_offset(&pull.topic, pull.queue_id) > seen;
+        return match broker.polling.park(parked, has_news) {
+            Ok(()) => Outcome::Later,
+            Err(_) => Outcome::Now(answer(broker, &pull, &plan, header.queue_offset)),
+        };
+    }
+    finish(broker, connection, reply_to, &pull, plan, header.queue_offset)
+}
+
+fn suspend_ms(broker: &Broker, asked: i64) -> i64 {
+    if broker.config.long_polling_enable {
+        asked.clamp(0, MAX_SUSPEND_MS)
+    } else {
+        broker.config.short_polling_time_mills
+    }
+}
+
+/// Reads on for pulls that were woken, in the delivery task.
+pub(crate) fn deliver(broker: &Arc<Broker>, parked: ParkedPull, now: i64, closing: bool) {
+    if parked.connection.is_closed() {
+        return;
+    }
+    let plan = read(broker, &parked.pull, parked.offset);
+    let code = code_of(&plan, parked.offset);
+    let nothing = code == ResponseCode::PULL_NOT_FOUND || plan.status == GetStatus::NoMatchedMessage;
+    if nothing && parked.deadline_ms > now && !closing {
+        let pull = Arc::clone(&parked.pull);
+        let seen = plan.max_offset;
+        let again = ParkedPull { offset: plan.next_begin_offset, ..parked };
+        let store = &broker.store;
+        let has_news = || store.max_offset(&pull.topic, pull.queue_id) > seen;
+        if let Err(full) = broker.polling.park(again, has_news) {
+            let response = answer(broker, &full.pull, &plan, full.offset);
+            full.connection.reply(full.reply_to, response);
+        }
+        return;
+    }
+    let (connection, reply_to) = (Arc::clone(&parked.connection), parked.reply_to);
+    match finish(broker, &connection, reply_to, &parked.pull, plan, parked.offset) {
+        Outcome::Now(response) => connection.reply(reply_to, response),
+        Outcome::Later => {}
+    }
+}
+
+/// Answers at once, or from a blocking thread when the messages have to come from the disk.
+fn finish(
+    broker: &Arc<Broker>,
+    connection: &Arc<Connection>,
+    reply_to: ReplyTo,
+    pull: &Arc<PullRequest>,
+    plan: ReadPlan,
+    offset: i64,
+) -> Outcome {
+    if !plan.cold || plan.slices.is_empty() {
+        return Outcome::Now(answer(broker, pull, &plan, offset));
+    }
+    let (broker, connection, pull) = (Arc::clone(broker), Arc::clone(connection), Arc::clone(pull));
+    let tasks = broker.tasks.clone();
+    tasks.spawn_blocking(move || {
+        // Touching one byte a page brings it into memory here, not in the connection's task.
+        let touched: u64 =
+            plan.slices.iter().flat_map(|slice| slice.iter().step_by(4096)).map(|byte| u64::from(*byte)).sum();
+        std::hint::black_box(touched);
+        connection.reply(reply_to, answer(&broker, &pull, &plan, offset));
+    });
+    Outcome::Later
+}
+
+fn refuse(code: ResponseCode, remark: String) -> Response {
+    Response::error(code, remark)
+}
+
+fn check(
+    broker: &Broker,
+    connection: &Connection,
+    header: &PullMessageRequestHeader,
+) -> Result<PullRequest, Response> {
+    let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
+    if broker.permission() & PERM_READ == 0 {
+        let address = broker.config.address();
+        return Err(refuse(ResponseCode::NO_PERMISSION, format!("the broker[{address}] pulling message is forbidden")));
+    }
+    let group_config = broker.groups.get_or_create(group).ok_or_else(|| {
+        refuse(
+            ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST,
+            format!("subscription group [{group}] does not exist, create it or set autoCreateSubscriptionGroup"),
+        )
+    })?;
+    if !group_config.consume_enable {
+        return Err(refuse(ResponseCode::NO_PERMISSION, format!("subscription group no permission, {group}")));
+    }
+    let topic_config = broker.topics.get(topic).ok_or_else(|| {
+        refuse(ResponseCode::TOPIC_NOT_EXIST, format!("topic[{topic}] not exist, apply first please!"))
+    })?;
+    if topic_config.perm & PERM_READ == 0 {
+        return Err(refuse(ResponseCode::NO_PERMISSION, format!("the topic[{topic}] pulling message is forbidden")));
+    }
+    if header.queue_id < 0 || header.queue_id >= topic_config.read_queue_nums {
+        return Err(refuse(
+            ResponseCode::INVALID_PARAMETER,
+            format!(
+                "queueId[{}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{}] consumer:[{}]",
+                header.queue_id, topic_config.read_queue_nums, connection.peer()
+            ),
+        ));
+    }
+    let filter = subscription(broker, header, &group_config)?;
+    Ok(request_of(header, &topic_config, &group_config, filter))
+}
+
+fn request_of(
+    header: &PullMessageRequestHeader,
+    topic: &TopicConfig,
+    group: &SubscriptionGroupConfig,
+    filter: Arc<dyn MessageFilter>,
+) -> PullRequest {
+    PullRequest {
+        topic: header.topic.clone(),
+        queue_id: header.queue_id,
+        group: header.consumer_group.clone(),
+        max_msg_nums: header.max_msg_nums,
+        max_msg_bytes: header.max_msg_bytes.unwrap_or(i32::MAX),
+        filter,
+        topic_sys_flag: topic.topic_sys_flag,
+        group_sys_flag: group.group_sys_flag,
+        suggest_on_slow: group.which_broker_when_consume_slowly,
+        suggest_normally: group.broker_id,
+    }
+}
+
+/// The filter that the request brings along or that the group's heartbeats told.
+fn subscription(
+    broker: &Broker,
+    header: &PullMessageRequestHeader,
+    group_config: &SubscriptionGroupConfig,
+) -> Result<Arc<dyn MessageFilter>, Response> {
+    let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
+    let kind = header.expression_type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or(EXPRESSION_TAG);
+    if header.sys_flag & FLAG_SUBSCRIPTION != 0 {
+        no_sql(kind)?;
+        let expression = header.subscription.as_deref().unwrap_or_default();
+        let filter = TagFilter::parse(expression).map_err(|error| {
+            refuse(
+                ResponseCode::SUBSCRIPTION_PARSE_FAILED,
+                format!("parse the consumer's subscription failed: {error}"),
+            )
+        })?;
+        return Ok(Arc::new(filter));
+    }
+    let members = broker.clients.consumer_group(group).ok_or_else(|| {
+        refuse(
+            ResponseCode::SUBSCRIPTION_NOT_EXIST,
+            format!("the consumer's group info not exist: no member of {group} has sent a heartbeat"),
+        )
+    })?;
+    if !group_config.consume_broadcast_enable && members.is_broadcast() {
+        return Err(refuse(
+            ResponseCode::NO_PERMISSION,
+            format!("the consumer group[{group}] can not consume by broadcast way"),
+        ));
+    }
+    if broker.groups.is_read_forbidden(group, topic) {
+        return Err(refuse(
+            ResponseCode::NO_PERMISSION,
+            format!("the consumer group[{group}] is forbidden for topic[{topic}]"),
+        ));
+    }
+    let found: Arc<Subscription> = members.subscription(topic).ok_or_else(|| {
+        refuse(
+            ResponseCode::SUBSCRIPTION_NOT_EXIST,
+            format!("the consumer's subscription not exist: {group} does not subscribe to {topic}"),
+        )
+    })?;
+    if found.data.sub_version < header.sub_version {
+        return Err(refuse(
+            ResponseCode::SUBSCRIPTION_NOT_LATEST,
+            format!(
+                "the consumer's subscription not latest: {} on record, {} asked for",
+                found.data.sub_version, header.sub_version
+            ),
+        ));
+    }
+    no_sql(found.data.expression_type.as_deref().unwrap_or(EXPRESSION_TAG))?;
+    Ok(Arc::clone(&found.filter))
+}
+
+fn no_sql(kind: &str) -> Result<(), Response> {
+    if kind == EXPRESSION_TAG {
+        return Ok(());
+    }
+    let hint = if kind == EXPRESSION_SQL92 { " (enablePropertyFilter is false)" } else { "" };
+    Err(refuse(
+        ResponseCode::SYSTEM_ERROR,
+        format!("The broker does not support consumer to filter message by {kind}{hint}"),
+    ))
+}
+
+fn read(broker: &Broker, pull: &PullRequest, offset: i64) -> ReadPlan {
+    broker.store.plan_read(&ReadRequest {
+        topic: &pull.topic,
+        queue_id: pull.queue_id,
+        offset,
+        max_num: usize::try_from(pull.max_msg_nums).unwrap_or(0).max(1),
+        max_bytes: usize::try_from(pull.max_msg_bytes).unwrap_or(0),
+        filter: pull.filter.as_ref(),
+    })
+}
+
+fn code_of(plan: &ReadPlan, asked: i64) -> ResponseCode {
+    match plan.status {
+        GetStatus::Found => ResponseCode::SUCCESS,
+        GetStatus::MessageWasRemoving | GetStatus::NoMatchedMessage => ResponseCode::PULL_RETRY_IMMEDIATELY,
+        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if asked == 0 => ResponseCode::PULL_NOT_FOUND,
+        GetStatus::OffsetFoundNull | GetStatus::OffsetOverflowOne => ResponseCode::PULL_NOT_FOUND,
+        _ => ResponseCode::PULL_OFFSET_MOVED,
+    }
+}
+
+fn answer(broker: &Broker, pull: &PullRequest, plan: &ReadPlan, asked: i64) -> Response {
+    let suggest = if plan.suggest_slave { pull.suggest_on_slow } else { pull.suggest_normally };
+    let header = PullMessageResponseHeader {
+        suggest_which_broker_id: if broker.config.slave_read_enable { suggest } else { 0 },
+        next_begin_offset: plan.next_begin_offset,
+        min_offset: plan.min_offset,
+        max_offset: plan.max_offset,
+        offset_delta: None,
+        topic_sys_flag: Some(pull.topic_sys_flag),
+        group_sys_flag: Some(pull.group_sys_flag),
+        forbidden_type: None,
+    };
+    let code = code_of(plan, asked);
+    if code == ResponseCode::SUCCESS {
+        broker.stats.got(&pull.group, &pull.topic, plan.message_count, plan.bytes);
+    }
+    Response::new(code)
+        .header(&header)
+        .remark(Str::from_static(plan.status.name()))
+        .body(Body::Many(plan.slices.clone()))
+}

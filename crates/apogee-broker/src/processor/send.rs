@@ -1,0 +1,314 @@
+//! SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+//!
+//! All sends of one read are prepared first, then appended under one lock, then answered. What always
+//! holds: a send is answered exactly once (unless it is one-way), and SUCCESS means that the flush
+//! mode's promise holds for the message.
+
+use crate::broker::Broker;
+use crate::processor::send_rules::{self, Target};
+use apogee_model::batch::{self, BatchMessage};
+use apogee_model::id::OffsetId;
+use apogee_model::properties::{Properties, keys};
+use apogee_model::record::RecordFields;
+use apogee_model::{PropertyMap, properties};
+use apogee_net::{Connection, OutBuffer};
+use apogee_protocol::headers::{SendMessageHeader, SendMessageResponseHeader};
+use apogee_protocol::{ExtWriter, RemotingCommand, ReplyTo, Response, ResponseCode, Str};
+use apogee_store::{AppendError, Appending, FlushDiskType, Placed};
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A send that passed all checks.
+struct Prepared {
+    header: SendMessageHeader,
+    target: Target,
+    body: Bytes,
+    /// Properties of the single message, or those of each message of a batch.
+    messages: Vec<PreparedMessage>,
+    unique_key: Option<String>,
+    wait: bool,
+    reply_to: ReplyTo,
+    oneway: bool,
+    born_host: SocketAddr,
+}
+
+struct PreparedMessage {
+    flag: i32,
+    /// Range of the body that belongs to this message.
+    body: std::ops::Range<usize>,
+    properties: Vec<u8>,
+}
+
+/// A response that must wait for a log position.
+struct Waiting {
+    until: i64,
+    reply_to: ReplyTo,
+    response: Response,
+}
+
+/// Handles the sends of one read in order.
+pub(crate) fn serve(
+    broker: &Arc<Broker>,
+    connection: &Arc<Connection>,
+    requests: &[RemotingCommand],
+    now: i64,
+    replies: &mut OutBuffer,
+) {
+    let busy = broker.store.is_page_cache_busy(now);
+    let mut prepared = Vec::with_capacity(requests.len());
+    for request in requests {
+        let checked = if busy {
+            Err(Response::error(
+                ResponseCode::SYSTEM_BUSY,
+                "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: an append has held the log \
+                 longer than osPageCacheBusyTimeOutMills, the disk is slow",
+            ))
+        } else {
+            prepare(broker, connection, request)
+        };
+        match checked {
+            Ok(send) => prepared.push(send),
+            Err(_) if request.is_oneway() => {}
+            Err(response) => replies.reply(ReplyTo::from(request), with_region(broker, response)),
+        }
+    }
+    let waiting = append(broker, &prepared, now, replies);
+    if !waiting.is_empty() {
+        answer_after_flush(broker, connection, waiting);
+    }
+}
+
+fn prepare(
+    broker: &Arc<Broker>,
+    connection: &Connection,
+    request: &RemotingCommand,
+) -> Result<Prepared, Response> {
+    let header: SendMessageHeader = request
+        .header()
+        .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()))?;
+    let mut target = send_rules::check(broker, connection, &header)?;
+    if request.body.is_empty() {
+        return Err(Response::error(
+            ResponseCode::SYSTEM_ERROR,
+            "the message body is empty: at least 1 byte is needed",
+        ));
+    }
+    let raw = header.properties.as_ref().map_or(&[][..], |text| text.as_bytes());
+    let batch = header.batch == Some(true);
+    if batch && (header.topic.starts_with(apogee_model::names::RETRY_PREFIX) || !broker.can_split(&header.topic)) {
+        return Err(send_rules::illegal("batch messages cannot go to this topic"));
+    }
+    let scan = Scan::of(Properties::new(raw));
+    let messages = if batch {
+        prepare_batch(broker, &request.body)?
+    } else {
+        let edited = send_rules::retarget(broker, &header, request.version, &mut target, raw)?;
+        let source = edited.as_deref().unwrap_or(raw);
+        vec![PreparedMessage {
+            flag: header.flag,
+            body: 0..request.body.len(),
+            properties: stored_properties(broker, source, Scan::of(Properties::new(source)).unique_key),
+        }]
+    };
+    let limit = properties::MAX_PROPERTIES_LEN;
+    if let Some(too_long) = messages.iter().find(|message| message.properties.len() > limit) {
+        return Err(send_rules::illegal(&format!(
+            "properties have {} bytes, the limit is {limit}", too_long.properties.len()
+        )));
+    }
+    Ok(Prepared {
+        target,
+        messages,
+        unique_key: scan.unique_key.map(str::to_owned),
+        wait: scan.wait,
+        body: request.body.clone(),
+        reply_to: ReplyTo::from(request),
+        oneway: request.is_oneway(),
+        born_host: connection.peer(),
+        header,
+    })
+}
+
+fn prepare_batch(broker: &Broker, body: &Bytes) -> Result<Vec<PreparedMessage>, Response> {
+    let messages =
+        batch::decode(body).map_err(|error| send_rules::illegal(&error.to_string()))?;
+    let base = body.as_ptr() as usize;
+    let prepare = |message: &BatchMessage<'_>| {
+        let start = message.body.as_ptr() as usize - base;
+        let scan = Scan::of(Properties::new(message.properties));
+        if scan.delayed {
+            return Err(send_rules::illegal("a message of a batch cannot be delayed"));
+        }
+        if message.body.is_empty() {
+            return Err(send_rules::illegal("a message of the batch has an empty body"));
+        }
+        Ok(PreparedMessage {
+            flag: message.flag,
+            body: start..start + message.body.len(),
+            properties: stored_properties(broker, message.properties, scan.unique_key),
+        })
+    };
+    messages.iter().map(prepare).collect()
+}
+
+/// What a send needs to know of its properties, found in one pass.
+struct Scan<'a> {
+    unique_key: Option<&'a str>,
+    wait: bool,
+    delayed: bool,
+    has_ours: bool,
+}
+
+impl<'a> Scan<'a> {
+    fn of(raw: Properties<'a>) -> Self {
+        let mut scan = Self { unique_key: None, wait: true, delayed: false, has_ours: false };
+        for (name, value) in raw.iter() {
+            match name {
+                keys::UNIQ_KEY => scan.unique_key = Some(value),
+                keys::WAIT => scan.wait = !value.eq_ignore_ascii_case("false"),
+                keys::DELAY => scan.delayed = value.parse().is_ok_and(|level: i32| level > 0),
+                keys::TIMER_DELAY_SEC | keys::TIMER_DELAY_MS | keys::TIMER_DELIVER_MS => scan.delayed = true,
+                keys::CLUSTER | keys::MSG_REGION | keys::TRACE_ON => scan.has_ours = true,
+                _ => {}
+            }
+        }
+        scan
+    }
+}
+
+/// The client's properties with those that the broker adds.
+fn stored_properties(broker: &Broker, raw: &[u8], unique_key: Option<&str>) -> Vec<u8> {
+    let config = &broker.config;
+    let trace = if config.trace_on { "true" } else { "false" };
+    let ours = [
+        (keys::MSG_REGION, config.region_id.as_str()),
+        (keys::TRACE_ON, trace),
+        (keys::CLUSTER, config.broker_cluster_name.as_str()),
+    ];
+    let mut out;
+    if Scan::of(Properties::new(raw)).has_ours {
+        let mut map = PropertyMap::parse(raw);
+        for (name, value) in ours {
+            map.set(name, value);
+        }
+        out = map.encode();
+    } else {
+        out = Vec::with_capacity(raw.len() + broker.added_properties_len);
+        out.extend_from_slice(raw);
+        for (name, value) in ours {
+            properties::append_pair_to_encoded(&mut out, name, value);
+        }
+    }
+    if unique_key.is_none() {
+        properties::append_pair_to_encoded(&mut out, keys::UNIQ_KEY, &broker.new_unique_id());
+    }
+    out
+}
+
+/// Appends everything that was prepared and answers what can be answered now.
+fn append(
+    broker: &Arc<Broker>,
+    prepared: &[Prepared],
+    now: i64,
+    replies: &mut OutBuffer,
+) -> Vec<Waiting> {
+    let mut waiting = Vec::new();
+    if prepared.is_empty() {
+        return waiting;
+    }
+    let mut items: Vec<Appending<'_>> = Vec::with_capacity(prepared.len());
+    for send in prepared {
+        for message in &send.messages {
+            items.push(Appending::new(RecordFields {
+                topic: &send.target.topic,
+                queue_id: send.target.queue_id,
+                flag: message.flag,
+                sys_flag: send.target.sys_flag,
+                born_timestamp: send.header.born_timestamp,
+                born_host: send.born_host,
+                store_host: broker.store_host,
+                reconsume_times: send.header.reconsume_times.unwrap_or(0),
+                prepared_transaction_offset: 0,
+                body: send.body.get(message.body.clone()).unwrap_or_default(),
+                properties: &message.properties,
+            }));
+        }
+    }
+    let _ = broker.store.append(&mut items, now);
+    let sync = broker.store.config().flush_disk_type == FlushDiskType::SyncFlush;
+    let mut outcomes = items.into_iter().map(|item| item.outcome);
+    for send in prepared {
+        let placed: Result<Vec<Placed>, AppendError> = outcomes
+            .by_ref()
+            .take(send.messages.len())
+            .map(|outcome| outcome.unwrap_or(Err(AppendError::Closed)))
+            .collect();
+        broker.stats.sent(&send.header.topic, send.messages.len(), send.body.len(), placed.is_ok());
+        if send.oneway {
+            continue;
+        }
+        let response = answer(broker, send, placed.as_deref());
+        match placed.ok().and_then(|all| all.last().map(Placed::end)) {
+            Some(until) if sync && send.wait => {
+                waiting.push(Waiting { until, reply_to: send.reply_to, response });
+            }
+            _ => replies.reply(send.reply_to, response),
+        }
+    }
+    waiting
+}
+
+fn answer(broker: &Broker, send: &Prepared, placed: Result<&[Placed], &AppendError>) -> Response {
+    let placed = match placed {
+        Ok(placed) => placed,
+        Err(error) => return with_region(broker, send_rules::refused_by_store(error)),
+    };
+    let mut ids = String::with_capacity(33 * placed.len());
+    for place in placed {
+        if !ids.is_empty() {
+            ids.push(',');
+        }
+        OffsetId { host: broker.store_host, physical_offset: place.physical_offset }.write_to(&mut ids);
+    }
+    let header = SendMessageResponseHeader {
+        msg_id: Str::from(ids),
+        queue_id: send.target.answer_queue_id,
+        queue_offset: placed.first().map_or(0, |place| place.queue_offset),
+        transaction_id: send.unique_key.clone().map(Str::from),
+        batch_uniq_id: None,
+        recall_handle: None,
+    };
+    with_region(broker, Response::success().header(&header))
+}
+
+fn with_region(broker: &Broker, mut response: Response) -> Response {
+    response.ext.put_str(keys::MSG_REGION, &broker.config.region_id);
+    response.ext.put_str(keys::TRACE_ON, if broker.config.trace_on { "true" } else { "false" });
+    response
+}
+
+/// Answers when the log is flushed that far, or with FLUSH_DISK_TIMEOUT when that takes too long.
+fn answer_after_flush(broker: &Arc<Broker>, connection: &Arc<Connection>, waiting: Vec<Waiting>) {
+    let Some(last) = waiting.iter().map(|one| one.until).max() else { return };
+    let (broker, connection) = (Arc::clone(broker), Arc::clone(connection));
+    let tasks = broker.tasks.clone();
+    tasks.spawn(async move {
+        let limit = Duration::from_millis(broker.store.config().sync_flush_timeout);
+        let flushed = tokio::time::timeout(limit, broker.store.flushed().wait(last)).await;
+        let all = matches!(flushed, Ok(Ok(_)));
+        let reached = broker.store.flushed().get();
+        connection.send_with(|out| {
+            for mut one in waiting {
+                if !all && one.until > reached {
+                    one.response.code = ResponseCode::FLUSH_DISK_TIMEOUT;
+                    one.response.remark = Some(Str::from(format!(
+                        "stored, but not flushed to disk within syncFlushTimeout ({} ms)", limit.as_millis()
+                    )));
+                }
+                out.reply(one.reply_to, one.response);
+            }
+        });
+    });
+}

@@ -1,0 +1,121 @@
+//! CONSUMER_SEND_MSG_BACK: a member could not consume a message and gets it again later, or never.
+//!
+//! The copy goes to the group's retry topic by way of a delay level that grows with each attempt; after
+//! the last attempt it goes to the dead-letter topic at once.
+
+use crate::broker::Broker;
+use crate::dispatch::Context;
+use crate::processor::send_rules::{self, PERM_READ, PERM_WRITE, Target};
+use apogee_model::id::OffsetId;
+use apogee_model::names;
+use apogee_model::properties::keys;
+use apogee_model::record::{RecordFields, RecordView};
+use apogee_model::PropertyMap;
+use apogee_protocol::bodies::SubscriptionGroupConfig;
+use apogee_protocol::headers::ConsumerSendMsgBackRequestHeader;
+use apogee_protocol::{Response, ResponseCode, Str};
+use apogee_store::Appending;
+
+/// The first retry waits as long as this delay level says.
+const FIRST_RETRY_LEVEL: i32 = 3;
+
+pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
+    let header: ConsumerSendMsgBackRequestHeader = context.header()?;
+    let broker = context.broker;
+    let group = header.group.as_str();
+    let config = broker.groups.get_or_create(group).ok_or_else(|| {
+        Response::error(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, format!("subscription group not exist, {group}"))
+    })?;
+    if broker.permission() & PERM_WRITE == 0 {
+        let address = broker.config.address();
+        return Err(Response::error(
+            ResponseCode::NO_PERMISSION,
+            format!("the broker[{address}] sending message is forbidden"),
+        ));
+    }
+    if config.retry_queue_nums <= 0 {
+        return Ok(Response::success());
+    }
+    let bytes = broker.store.get_by_physical_offset(header.offset, None).ok().flatten().ok_or_else(|| {
+        Response::error(ResponseCode::SYSTEM_ERROR, format!("look message by offset failed, {}", header.offset))
+    })?;
+    let record = RecordView::parse(&bytes)
+        .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()))?;
+    if !broker.send_backs.first(group, header.offset, context.now) {
+        return Ok(Response::success());
+    }
+    let stored = store_copy(broker, &header, &config, &record, context.now);
+    if stored.is_err() {
+        broker.send_backs.forget(group, header.offset);
+    }
+    stored
+}
+
+fn store_copy(
+    broker: &Broker,
+    header: &ConsumerSendMsgBackRequestHeader,
+    config: &SubscriptionGroupConfig,
+    record: &RecordView<'_>,
+    now: i64,
+) -> Result<Response, Response> {
+    let group = header.group.as_str();
+    let mut properties = PropertyMap::parse(record.properties().as_bytes());
+    if properties.get(keys::RETRY_TOPIC).is_none() {
+        properties.set(keys::RETRY_TOPIC, record.topic());
+    }
+    properties.set(keys::WAIT, "false");
+    if properties.get(keys::ORIGIN_MESSAGE_ID).is_none_or(str::is_empty) {
+        let id = OffsetId { host: record.store_host(), physical_offset: record.physical_offset() };
+        properties.set(keys::ORIGIN_MESSAGE_ID, id.to_string());
+    }
+    let limit = header.max_reconsume_times.unwrap_or(config.retry_max_times);
+    let dead = record.reconsume_times() >= limit || header.delay_level < 0;
+    let (topic, queues) = if dead {
+        (names::dlq_topic(group), 1)
+    } else {
+        (names::retry_topic(group), config.retry_queue_nums)
+    };
+    let topic_config = broker.topics.create_internal(&topic, queues, PERM_READ | PERM_WRITE).ok_or_else(|| {
+        Response::error(ResponseCode::SYSTEM_ERROR, format!("topic[{topic}] not exist"))
+    })?;
+    broker.register_soon();
+    if topic_config.perm & PERM_WRITE == 0 {
+        return Err(Response::error(
+            ResponseCode::NO_PERMISSION,
+            format!("the topic[{topic}] sending message is forbidden"),
+        ));
+    }
+    let queue_id = send_rules::random_queue(topic_config.write_queue_nums.min(queues));
+    let mut target =
+        Target { topic: Str::from(topic), queue_id, answer_queue_id: queue_id, sys_flag: record.sys_flag() };
+    properties.remove(keys::DELAY);
+    if dead {
+        // At once: the delay of the last retry must not hold the dead letter back.
+        tracing::info!(
+            group, topic = record.topic(), times = record.reconsume_times(), "message goes to the dead letters"
+        );
+    } else {
+        let level = match header.delay_level {
+            0 => FIRST_RETRY_LEVEL.saturating_add(record.reconsume_times()),
+            level => level,
+        };
+        send_rules::delay(broker, &mut properties, &mut target, level);
+    }
+    let encoded = properties.encode();
+    let mut batch = [Appending::new(RecordFields {
+        topic: &target.topic,
+        queue_id: target.queue_id,
+        sys_flag: target.sys_flag,
+        store_host: broker.store_host,
+        reconsume_times: record.reconsume_times().saturating_add(1),
+        prepared_transaction_offset: 0,
+        properties: &encoded,
+        ..record.fields()
+    })];
+    let _ = broker.store.append(&mut batch, now);
+    match batch.into_iter().next().and_then(|item| item.outcome) {
+        Some(Ok(_)) => Ok(Response::success()),
+        Some(Err(error)) => Err(send_rules::refused_by_store(&error)),
+        None => Err(Response::error(ResponseCode::SYSTEM_ERROR, "the store gave no answer")),
+    }
+}
