@@ -261,4 +261,3 @@ func sendCompressed(c *ctx) error {
 	}
 	return nil
 }
-
