@@ -1,1 +1,2 @@
 //! ApogeeMQ: a RocketMQ-compatible message server in one binary.
+pub mod settings;
