@@ -3,6 +3,7 @@
 //! [`StoreConfig`] is plain data; [`StoreConfig::validate`] is called by `MessageStore::open` and
 //! names the key, the value and the way out. Sizes are bytes, times ms unless a name says more.
 
+use crate::cleaning::SpaceProbe;
 use crate::error::StoreError;
 use crate::faults::DiskFaults;
 use std::path::PathBuf;
@@ -103,6 +104,8 @@ pub struct StoreConfig {
     pub physical_memory: u64,
     /// Makes writes, flushes and allocations fail on demand (tests, chaos).
     pub disk_faults: Option<Arc<dyn DiskFaults>>,
+    /// Tells how full the disk is; `None` = the file system.
+    pub space_probe: Option<Arc<dyn SpaceProbe>>,
 }
 
 impl StoreConfig {
@@ -150,6 +153,7 @@ impl StoreConfig {
             max_open_queue_files: 256,
             physical_memory: 0,
             disk_faults: None,
+            space_probe: None,
         }
     }
 

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
@@ -407,6 +407,11 @@ impl ConsumeQueue {
         }
     }
 
+    /// The lowest offset as it was last worked out.
+    pub(crate) fn known_min(&self) -> Option<i64> {
+        (self.min_for.load(Ordering::Acquire) >= 0).then(|| self.min.load(Ordering::Acquire))
+    }
+
     pub(crate) fn first_unit(&self) -> i64 {
         self.inner.lock().first
     }
@@ -554,48 +559,6 @@ impl ConsumeQueue {
         inner.unsynced.clear();
         self.env.files.forget_queue(self.id);
     }
-
-    /// Lists the files of a queue folder as first units: the last run without holes.
-    pub(crate) fn list_files(dir: &Path, units_per_file: i64) -> io::Result<Listing> {
-        let mut bases = Vec::new();
-        let file_bytes = units_per_file * UNIT_SIZE as i64;
-        for entry in std::fs::read_dir(dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let Some(base) = name
-                .to_str()
-                .filter(|name| name.len() == 20)
-                .and_then(|name| name.parse::<i64>().ok())
-            else {
-                continue;
-            };
-            let len = i64::try_from(entry.metadata()?.len()).unwrap_or(i64::MAX);
-            if base % file_bytes != 0 || len > file_bytes {
-                return Ok(Listing::OtherSize(entry.path(), len));
-            }
-            if len < file_bytes {
-                // A file cut short (a copy that broke off): the missing units read as unused.
-                File::options().write(true).open(entry.path())?.set_len(file_bytes as u64)?;
-            }
-            bases.push(base / UNIT_SIZE as i64);
-        }
-        bases.sort_unstable();
-        let start = (1..bases.len())
-            .rev()
-            .find(|at| {
-                bases.get(*at).zip(bases.get(at - 1)).is_some_and(|(b, a)| b - a != units_per_file)
-            })
-            .unwrap_or(0);
-        Ok(Listing::Files(bases.split_off(start.min(bases.len()))))
-    }
-}
-
-/// What a queue folder holds.
-pub(crate) enum Listing {
-    /// First units of the files.
-    Files(Vec<i64>),
-    /// A file that does not go with the configured file size, and its length.
-    OtherSize(PathBuf, i64),
 }
 
 impl std::fmt::Debug for ConsumeQueue {

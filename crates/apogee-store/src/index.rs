@@ -70,46 +70,87 @@ impl Index {
         })
     }
 
-    /// Takes over the files that go with a log that ends at `log_end`. After a crash the newest
-    /// file's slot table is built anew; a file that cannot be read is removed with all newer ones.
-    pub(crate) fn recover(&self, log_end: i64, crashed: bool) -> Result<(), StoreError> {
+    /// Takes over the files that go with a log of `[log_min, log_end)`. After a crash, or when it
+    /// was cut short, the newest file's slot table is built anew. A file that is missing though
+    /// `vouched` (name, newest offset) names it, or that cannot be read, is removed with all newer
+    /// ones: dispatch brings their entries back.
+    pub(crate) fn recover(
+        &self,
+        log_min: i64,
+        log_end: i64,
+        crashed: bool,
+        vouched: &[(String, i64)],
+    ) -> Result<(), StoreError> {
+        let mut usable = self.usable_files(log_min, log_end, vouched)?;
         let mut inner = self.inner.lock();
+        if let Some((path, header)) = usable.pop() {
+            let mut filling =
+                Filling::open(path.clone(), self.shape).map_err(StoreError::io("open", &path))?;
+            if crashed || filling.was_short() || header.end_offset >= log_end {
+                filling.rebuild(log_end).map_err(StoreError::io("read", &path))?;
+            }
+            if filling.header.is_empty() {
+                remove(&path)?;
+            } else {
+                inner.filling = Some(filling);
+            }
+        }
+        let filling = inner.filling.as_ref().map(|filling| filling.header);
+        let newest = filling.or(usable.last().map(|(_, header)| *header));
+        inner.newest = newest.map_or(-1, |header| header.end_offset);
+        inner.newest_timestamp = newest.map_or(0, |header| header.end_timestamp);
+        inner.doubtful = inner.newest;
+        inner.full = usable;
+        Ok(())
+    }
+
+    fn usable_files(
+        &self,
+        log_min: i64,
+        log_end: i64,
+        vouched: &[(String, i64)],
+    ) -> Result<Vec<(PathBuf, Header)>, StoreError> {
         let mut paths = list_files(&self.dir)?;
         paths.sort_unstable();
+        let missing = vouched
+            .iter()
+            .filter(|(_, newest)| *newest >= log_min)
+            .map(|(name, _)| self.dir.join(name))
+            .filter(|path| paths.binary_search(path).is_err())
+            .min();
+        let count = paths.len();
         let mut usable = Vec::new();
         let mut broken = false;
-        for path in paths {
-            let header = Chains::open(&path, self.shape).map(|file| file.header);
-            match header {
-                Ok(header) if !broken && !header.is_empty() && header.begin_offset < log_end => {
-                    usable.push((path, header));
-                }
-                // An empty file is the newest one, just made; anything else is unusable.
-                Ok(_) | Err(_) => {
+        for (at, path) in paths.into_iter().enumerate() {
+            broken |= missing.as_ref().is_some_and(|missing| path >= *missing);
+            let is_last = at + 1 == count;
+            let chains = Chains::open(&path, self.shape).ok().filter(|chains| {
+                (is_last || chains.is_whole())
+                    && !chains.header.is_empty()
+                    && chains.header.begin_offset < log_end
+            });
+            match chains.filter(|_| !broken) {
+                Some(chains) => usable.push((path, chains.header)),
+                None => {
                     broken = true;
                     remove(&path)?;
                 }
             }
         }
-        if let Some((path, header)) = usable.pop() {
-            let mut filling =
-                Filling::open(path.clone(), self.shape).map_err(StoreError::io("open", &path))?;
-            if crashed || header.end_offset >= log_end {
-                filling.rebuild(log_end).map_err(StoreError::io("read", &path))?;
-            }
-            inner.newest = filling.header.end_offset;
-            inner.newest_timestamp = filling.header.end_timestamp;
-            inner.doubtful = inner.newest;
-            if filling.header.is_empty() {
-                remove(&path)?;
-                inner.newest = usable.last().map_or(-1, |(_, header)| header.end_offset);
-                inner.doubtful = inner.newest;
-            } else {
-                inner.filling = Some(filling);
-            }
-        }
-        inner.full = usable;
-        Ok(())
+        Ok(usable)
+    }
+
+    /// Name and newest record's offset of each file.
+    pub(crate) fn files(&self) -> Vec<(String, i64)> {
+        let inner = self.inner.lock();
+        let full = inner.full.iter().map(|(path, header)| (path, header));
+        let filling = inner.filling.iter().map(|file| (&file.path, &file.header));
+        full.chain(filling)
+            .filter_map(|(path, header)| {
+                let name = path.file_name()?.to_str()?;
+                Some((name.to_owned(), header.end_offset))
+            })
+            .collect()
     }
 
     /// Offset of the newest indexed record; -1 when there is none.

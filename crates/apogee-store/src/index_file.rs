@@ -136,6 +136,12 @@ impl Chains {
         Ok(Self { file: Arc::new(file), header, shape })
     }
 
+    /// Whether the file has its full length.
+    pub(crate) fn is_whole(&self) -> bool {
+        let size = self.shape.file_size();
+        self.file.metadata().is_ok_and(|metadata| metadata.len() >= size)
+    }
+
     /// The newest entry of a hash's slot, from the file.
     pub(crate) fn first(&self, hash: i32) -> io::Result<i32> {
         let mut bytes = [0; SLOT];
@@ -173,6 +179,7 @@ pub(crate) struct Filling {
     dirty: Vec<bool>,
     buffer: Vec<u8>,
     synced: bool,
+    was_short: bool,
 }
 
 impl Filling {
@@ -191,6 +198,7 @@ impl Filling {
             dirty: vec![false; shape.slots.div_ceil(PAGE)],
             buffer: Vec::new(),
             synced: false,
+            was_short: false,
         })
     }
 
@@ -198,7 +206,8 @@ impl Filling {
     /// entry comes.
     pub(crate) fn open(path: PathBuf, shape: Shape) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        if file.metadata()?.len() < shape.file_size() {
+        let was_short = file.metadata()?.len() < shape.file_size();
+        if was_short {
             file.set_len(shape.file_size())?;
         }
         let mut header = read_header(&file)?;
@@ -212,7 +221,13 @@ impl Filling {
             dirty: vec![false; shape.slots.div_ceil(PAGE)],
             buffer: Vec::new(),
             synced: true,
+            was_short,
         })
+    }
+
+    /// Whether the file was shorter than it should be when it was opened.
+    pub(crate) fn was_short(&self) -> bool {
+        self.was_short
     }
 
     /// Whether no entry fits any more.
@@ -238,7 +253,9 @@ impl Filling {
             let chunk = bytes.get_mut(..count * ENTRY).unwrap_or_default();
             self.file.read_exact_at(chunk, self.shape.entry_at(at))?;
             for entry in chunk.chunks_exact(ENTRY).filter_map(Entry::decode) {
-                if entry.offset < newest || entry.offset >= limit || entry.hash < 0 {
+                let unused = entry.hash == 0 && entry.offset == 0 && entry.seconds == 0;
+                let in_order = entry.offset >= newest && entry.offset < limit;
+                if unused || !in_order || entry.hash < 0 {
                     break 'all;
                 }
                 newest = entry.offset;

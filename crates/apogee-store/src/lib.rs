@@ -23,6 +23,7 @@ mod consume_queue;
 mod dispatch;
 mod ext;
 mod queue_files;
+mod queue_listing;
 mod queues;
 
 mod index;
@@ -38,7 +39,7 @@ mod manifest;
 mod recovery;
 mod scan;
 
-mod cleaning;
+pub mod cleaning;
 pub mod delay_level;
 pub mod document;
 pub mod progress;

@@ -5,8 +5,10 @@
 //! apogee-derived 1
 //! checkpoint <crc32 of the checkpoint file this goes with>
 //! position <commit log position everything below which is in queues and index>
+//! log-min <first offset of the log then>
 //! index <commit log offset of the newest indexed record, -1 = none; `off` = no index was kept>
-//! queue <id> <max offset> <topic>
+//! index-file <commit log offset of its newest record> <name>
+//! queue <id> <first offset with a unit> <max offset> <topic>
 //! end <crc32 of the lines above>
 //! ```
 //! It counts only together with the checkpoint it was written with: when another program worked on
@@ -27,8 +29,23 @@ pub(crate) struct Manifest {
     pub(crate) position: i64,
     /// Offset of the newest indexed record (-1 = none); `None` when no index was kept.
     pub(crate) indexed: Option<i64>,
-    /// Topic, queue id and max offset of each queue.
-    pub(crate) queues: Vec<(String, i32, i64)>,
+    /// First offset of the log when this was written.
+    pub(crate) log_min: i64,
+    /// Name and newest record's offset of each index file.
+    pub(crate) index_files: Vec<(String, i64)>,
+    /// The queues.
+    pub(crate) queues: Vec<VouchedQueue>,
+}
+
+/// What a queue holds at least.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct VouchedQueue {
+    pub(crate) topic: String,
+    pub(crate) queue_id: i32,
+    /// First offset with a unit (the beginning of its first file).
+    pub(crate) first: i64,
+    /// One past the last offset.
+    pub(crate) max: i64,
 }
 
 impl Manifest {
@@ -37,13 +54,17 @@ impl Manifest {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "checkpoint {:08x}", crc32fast::hash(&checkpoint.encode()));
         let _ = writeln!(text, "position {}", self.position);
+        let _ = writeln!(text, "log-min {}", self.log_min);
         let _ = match self.indexed {
             Some(newest) => writeln!(text, "index {newest}"),
             None => writeln!(text, "index off"),
         };
-        for (topic, queue_id, max) in &self.queues {
+        for (name, newest) in &self.index_files {
+            let _ = writeln!(text, "index-file {newest} {name}");
+        }
+        for VouchedQueue { topic, queue_id, first, max } in &self.queues {
             if !topic.contains('\n') {
-                let _ = writeln!(text, "queue {queue_id} {max} {topic}");
+                let _ = writeln!(text, "queue {queue_id} {first} {max} {topic}");
             }
         }
         let crc = crc32fast::hash(text.as_bytes());
@@ -68,19 +89,28 @@ impl Manifest {
             return None;
         }
         let position = lines.next()?.strip_prefix("position ")?.parse().ok()?;
+        let log_min = lines.next()?.strip_prefix("log-min ")?.parse().ok()?;
         let indexed = match lines.next()?.strip_prefix("index ")? {
             "off" => None,
             newest => Some(newest.parse().ok()?),
         };
-        let queues = lines
-            .map(|line| {
-                let mut words = line.strip_prefix("queue ")?.splitn(3, ' ');
-                let queue_id = words.next()?.parse().ok()?;
-                let max = words.next()?.parse().ok()?;
-                Some((words.next()?.to_owned(), queue_id, max))
-            })
-            .collect::<Option<_>>()?;
-        Some(Self { position, indexed, queues })
+        let mut manifest = Self { position, indexed, log_min, ..Self::default() };
+        for line in lines {
+            let (kind, rest) = line.split_once(' ')?;
+            if kind == "index-file" {
+                let (newest, name) = rest.split_once(' ')?;
+                manifest.index_files.push((name.to_owned(), newest.parse().ok()?));
+            } else if kind == "queue" {
+                let mut words = rest.splitn(4, ' ');
+                manifest.queues.push(VouchedQueue {
+                    queue_id: words.next()?.parse().ok()?,
+                    first: words.next()?.parse().ok()?,
+                    max: words.next()?.parse().ok()?,
+                    topic: words.next()?.to_owned(),
+                });
+            }
+        }
+        Some(manifest)
     }
 
     pub(crate) fn save(&self, path: &Path, checkpoint: &Checkpoint) -> Result<(), StoreError> {
@@ -100,7 +130,13 @@ mod tests {
     fn a_manifest_counts_only_whole_and_with_its_checkpoint() {
         let checkpoint = Checkpoint { logics_msg_timestamp: 5, ..Checkpoint::default() };
         let manifest =
-            Manifest { position: 99, indexed: Some(42), queues: vec![("a b".to_owned(), 3, 7)] };
+            Manifest {
+                position: 99,
+                indexed: Some(42),
+                log_min: 5,
+                index_files: vec![("20261130161117186".to_owned(), 42)],
+                queues: vec![VouchedQueue { topic: "a b".to_owned(), queue_id: 3, first: 0, max: 7 }],
+            };
         let text = manifest.encode(&checkpoint);
         assert_eq!(Manifest::decode(&text, &checkpoint), Some(manifest));
         assert_eq!(Manifest::decode(&text, &Checkpoint::default()), None);

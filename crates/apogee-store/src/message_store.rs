@@ -6,6 +6,7 @@
 
 use crate::append::Placed;
 use crate::checkpoint::Checkpoint;
+use crate::cleaning::Cleaner;
 use crate::commit_log::CommitLog;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::consume_queue::{ConsumeQueue, QueueEnv, Unit};
@@ -14,7 +15,7 @@ use crate::dispatch::{ArrivalListener, DispatchContext, Dispatcher};
 use crate::error::{AppendError, StoreError};
 use crate::guard::Guard;
 use crate::index::Index;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, VouchedQueue};
 use crate::progress::Progress;
 use crate::queue_files::QueueFiles;
 use crate::queues::Queues;
@@ -40,6 +41,7 @@ pub struct MessageStore {
     checkpoint: Mutex<Checkpoint>,
     recovery: RecoveryReport,
     pub(crate) flush_request: FlushRequest,
+    pub(crate) cleaner: Cleaner,
 }
 
 impl MessageStore {
@@ -104,6 +106,7 @@ impl MessageStore {
         };
         tracing::info!(root = %root.display(), ?recovery, "the store is open");
         let memory_window = memory_window(&config);
+        let cleaner = Cleaner::new(config.space_probe.clone());
         let store = Arc::new(Self {
             config,
             log,
@@ -117,6 +120,7 @@ impl MessageStore {
             checkpoint: Mutex::new(checkpoint),
             recovery,
             flush_request: FlushRequest::default(),
+            cleaner,
         });
         store.allocate_first()?;
         Ok(store)
@@ -276,13 +280,16 @@ impl MessageStore {
     /// # Errors
     /// The first I/O error; the old checkpoint stays.
     pub fn save_checkpoint(&self) -> Result<(), StoreError> {
+        let log_min = self.log.min();
         let (reached, queues) = self.dispatcher.between_rounds(|reached| {
             let queues = self.queues.all();
-            let maxima: Vec<_> = queues
-                .iter()
-                .map(|queue| (queue.topic().to_string(), queue.queue_id(), queue.max_offset()))
-                .collect();
-            (reached, maxima)
+            let vouched = queues.iter().map(|queue| VouchedQueue {
+                topic: queue.topic().to_string(),
+                queue_id: queue.queue_id(),
+                first: queue.first_unit(),
+                max: queue.max_offset(),
+            });
+            (reached, vouched.collect())
         });
         self.flush_log()?;
         self.queues.sync()?;
@@ -296,9 +303,13 @@ impl MessageStore {
         checkpoint.logics_physical_offset = reached.last_record;
         let root = &self.config.store_path_root_dir;
         checkpoint.save(&root.join("checkpoint"))?;
+        let index_files = self.index.as_ref().map(Index::files);
+        let newest = |files: &Vec<(String, i64)>| files.last().map_or(-1, |(_, newest)| *newest);
         let manifest = Manifest {
             position: reached.position,
-            indexed: self.index.as_ref().map(Index::newest),
+            log_min,
+            indexed: index_files.as_ref().map(newest),
+            index_files: index_files.unwrap_or_default(),
             queues,
         };
         manifest.save(&root.join(MANIFEST), &checkpoint)

@@ -77,9 +77,19 @@ impl MessageStore {
 
     /// Store time of a queue's oldest message.
     #[must_use]
-    pub fn earliest_message_time(&self, topic: &str, queue_id: i32) -> Option<i64> {
+    pub fn earliest_store_time(&self, topic: &str, queue_id: i32) -> Option<i64> {
         let queue = self.queue(topic, queue_id)?;
         self.queue_time(&queue, queue.min_offset(self.log.min()))
+    }
+
+    /// Whether a queue's oldest message is so old that it is probably not in memory.
+    #[must_use]
+    pub fn is_queue_start_cold(&self, topic: &str, queue_id: i32) -> bool {
+        let Some(queue) = self.queue(topic, queue_id) else {
+            return false;
+        };
+        let first = queue.unit(queue.min_offset(self.log.min()));
+        matches!(first, Ok(Some(unit)) if self.is_cold(unit.physical_offset))
     }
 
     /// Store time of the oldest record in the commit log.

@@ -9,9 +9,10 @@
 //! Locks: one read-write lock around the table, held for look-ups only. Order: append lock, then
 //! dispatch lock, then this one, then a queue's own.
 
-use crate::consume_queue::{ConsumeQueue, Listing, QueueEnv};
+use crate::consume_queue::{ConsumeQueue, QueueEnv};
 use crate::document::write_durably;
 use crate::error::StoreError;
+use crate::queue_listing::Listing;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -67,7 +68,12 @@ impl Queues {
 
     /// Loads the queues found on the disk. Units that reach past `limit` are cut off. Gives the
     /// queues whose files could not be used; their files are gone and they must be rebuilt.
-    pub(crate) fn load(&self, limit: i64, crashed: bool) -> Result<usize, StoreError> {
+    pub(crate) fn load(
+        &self,
+        limit: i64,
+        crashed: bool,
+        own: bool,
+    ) -> Result<usize, StoreError> {
         self.empty_trash();
         let mut damaged = 0;
         let mut table = self.table.write();
@@ -82,7 +88,7 @@ impl Queues {
                     continue;
                 };
                 let queue_ref = self.make(&shared, queue_id, &table);
-                if !self.load_queue(&queue_ref, limit, crashed)? {
+                if !self.load_queue(&queue_ref, limit, crashed, own)? {
                     damaged += 1;
                 }
                 queue_ref.settle();
@@ -97,12 +103,18 @@ impl Queues {
         queue: &ConsumeQueue,
         limit: i64,
         crashed: bool,
+        own: bool,
     ) -> Result<bool, StoreError> {
         let dir = queue.dir();
-        let listing = ConsumeQueue::list_files(&dir, self.env.units_per_file)
+        let listing = Listing::of(&dir, self.env.units_per_file)
             .map_err(StoreError::io("list", &dir))?;
         match listing {
-            Listing::OtherSize(path, len) => Err(StoreError::Config {
+            Listing::Short(path, _) if own => {
+                tracing::warn!(path = %path.display(), "a queue file is cut short; its queue is rebuilt from the commit log");
+                self.reset_files(queue)?;
+                Ok(false)
+            }
+            Listing::Short(path, len) | Listing::OtherSize(path, len) => Err(StoreError::Config {
                 key: "mappedFileSizeConsumeQueue",
                 value: (self.env.units_per_file * 20).to_string(),
                 reason: format!(
@@ -191,6 +203,11 @@ impl Queues {
         let ours = is_safe_folder(topic) && queue_id >= 0 && !self.is_batch_topic(topic);
         (ours && buried.is_none_or(|at| position >= at))
             .then(|| self.get_or_create(topic, queue_id))
+    }
+
+    /// Log position at which a topic of this name was deleted last, while that is remembered.
+    pub(crate) fn deleted_at(&self, topic: &str) -> Option<i64> {
+        self.table.read().tombstones.get(topic).copied()
     }
 
     /// Whether the topic's queues are of the batch kind of the original.

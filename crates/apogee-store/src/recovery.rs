@@ -19,7 +19,7 @@ use crate::config::StoreConfig;
 use crate::dispatch::{DispatchContext, DispatchError, Dispatcher, NoListener};
 use crate::error::StoreError;
 use crate::index::Index;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, VouchedQueue};
 use crate::queues::Queues;
 use crate::scan::{Stop, Walked, walk};
 use apogee_model::record::{LogEntry, parse_entry};
@@ -61,7 +61,7 @@ impl Recovery<'_> {
         let mut damaged = 0;
         let mut start = min;
         if !crashed {
-            damaged = self.queues.load(self.log.segments.end(), false)?;
+            damaged = self.queues.load(self.log.segments.end(), false, self.manifest.is_some())?;
             match self.clean_start() {
                 Some(position) => start = position,
                 // The queues know more than the log: nothing they say can be relied on.
@@ -75,7 +75,7 @@ impl Recovery<'_> {
         let cut = self.cut(&walked, crashed)?;
         if crashed {
             self.queues.forget_all();
-            damaged = self.queues.load(start.min(walked.end), true)?;
+            damaged = self.queues.load(start.min(walked.end), true, self.manifest.is_some())?;
         }
         damaged += self.check_manifest(start.min(walked.end), crashed)?;
         let mut from = start.min(walked.end);
@@ -83,7 +83,8 @@ impl Recovery<'_> {
             from = min;
         }
         if let Some(index) = self.index {
-            index.recover(walked.end, crashed)?;
+            let files = self.manifest.as_ref().map(|manifest| manifest.index_files.as_slice());
+            index.recover(min, walked.end, crashed, files.unwrap_or_default())?;
             from = self.index_start(index.newest(), from).max(min);
         }
         self.dispatch(from, &walked)?;
@@ -229,11 +230,16 @@ impl Recovery<'_> {
             return Ok(0);
         }
         let mut damaged = 0;
-        for (topic, queue_id, max) in &manifest.queues {
-            let queue = self.queues.get(topic, *queue_id);
-            if queue.is_none_or(|queue| queue.max_offset() < *max) {
+        for vouched in self.vouched_queues(manifest) {
+            let (topic, queue_id) = (&vouched.topic, vouched.queue_id);
+            let whole = self.queues.get(topic, queue_id).is_some_and(|queue| {
+                let begins = queue.first_unit() <= vouched.first
+                    || self.log.min() != manifest.log_min;
+                begins && queue.max_offset() >= vouched.max
+            });
+            if !whole {
                 tracing::warn!(%topic, queue_id, "the queue's files are incomplete; they are rebuilt from the commit log");
-                self.queues.reset(topic, *queue_id)?;
+                self.queues.reset(topic, queue_id)?;
                 damaged += 1;
             }
         }
@@ -242,13 +248,23 @@ impl Recovery<'_> {
 
     /// A queue whose messages have all expired still goes on where it was.
     fn raise_to_manifest(&self) -> Result<(), StoreError> {
-        for (topic, queue_id, max) in self.manifest.iter().flat_map(|m| &m.queues) {
-            if !self.queues.is_batch_topic(topic) {
-                let queue = self.queues.get_or_create(topic, *queue_id);
-                queue.raise_to(*max).map_err(StoreError::io("write", &queue.dir()))?;
-            }
+        let manifest = self.manifest.as_ref();
+        for vouched in manifest.into_iter().flat_map(|m| self.vouched_queues(m)) {
+            let queue = self.queues.get_or_create(&vouched.topic, vouched.queue_id);
+            queue.raise_to(vouched.max).map_err(StoreError::io("write", &queue.dir()))?;
         }
         Ok(())
+    }
+
+    /// The manifest's queues, without those of topics that were deleted after it was written.
+    fn vouched_queues<'m>(
+        &'m self,
+        manifest: &'m Manifest,
+    ) -> impl Iterator<Item = &'m VouchedQueue> {
+        manifest.queues.iter().filter(|vouched| {
+            let buried = self.queues.deleted_at(&vouched.topic);
+            buried.is_none_or(|at| at < manifest.position)
+        })
     }
 
     /// Where dispatch must begin so that the index misses nothing, at most `from`. An index about

@@ -6,6 +6,8 @@
 //! | `store-flush` | [`MessageStore::flush_log`], repair after an error | when something was appended (SYNC_FLUSH), else every `flushIntervalCommitLog` |
 //! | `store-derive` | queue units and index out of memory, checkpoint | every `flushIntervalConsumeQueue` |
 //! | `store-allocate` | the next commit log file | ten times a second |
+//! | `store-measure` | [`MessageStore::measure_space`] | every second |
+//! | `store-clean` | [`MessageStore::clean`] | every `cleanResourceInterval`, first after a minute |
 //!
 //! The clock is the caller's: a function that gives ms since 1970.
 
@@ -19,6 +21,8 @@ use std::time::Duration;
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 const ALLOCATE_EVERY: Duration = Duration::from_millis(100);
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+const FIRST_CLEANING_AFTER: Duration = Duration::from_secs(60);
 const REPAIR_EVERY: Duration = Duration::from_millis(500);
 
 /// Running threads; dropping stops and joins them.
@@ -58,10 +62,12 @@ impl MessageStore {
         let mut threads =
             StoreThreads { signal: Arc::default(), store: Arc::clone(self), handles: Vec::new() };
         type Body = fn(&Arc<MessageStore>, &Signal, &Clock);
-        let bodies: [(&str, Body); 3] = [
+        let bodies: [(&str, Body); 5] = [
             ("store-flush", flush_loop),
             ("store-derive", derive_loop),
             ("store-allocate", allocate_loop),
+            ("store-measure", measure_loop),
+            ("store-clean", clean_loop),
         ];
         for (name, body) in bodies {
             let (store, signal) = (Arc::clone(self), Arc::clone(&threads.signal));
@@ -177,6 +183,28 @@ fn allocate_loop(store: &Arc<MessageStore>, signal: &Signal, _clock: &Clock) {
     while !signal.sleep(ALLOCATE_EVERY) {
         if let Err(error) = store.allocate_ahead() {
             tracing::warn!(%error, "the next commit log file could not be made ahead of time");
+        }
+    }
+}
+
+fn measure_loop(store: &Arc<MessageStore>, signal: &Signal, _clock: &Clock) {
+    loop {
+        if let Err(error) = store.measure_space() {
+            tracing::warn!(%error, "disk usage is not known");
+        }
+        if signal.sleep(MEASURE_EVERY) {
+            return;
+        }
+    }
+}
+
+fn clean_loop(store: &Arc<MessageStore>, signal: &Signal, clock: &Clock) {
+    let interval = Duration::from_millis(store.config.clean_resource_interval.max(1));
+    let mut pause = FIRST_CLEANING_AFTER;
+    while !signal.sleep(pause) {
+        pause = interval;
+        if let Err(error) = store.clean(clock()) {
+            tracing::warn!(%error, "a cleaning round broke off");
         }
     }
 }

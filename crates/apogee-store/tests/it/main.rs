@@ -2,5 +2,7 @@
 #![allow(unreachable_pub, reason = "modules of a test binary share helpers and publish nothing")]
 
 mod basics;
+mod cleaning;
 mod golden;
+mod model;
 mod support;
