@@ -24,6 +24,7 @@ final class Compat {
         Mixing.register(all);
         Newer.register(all);
         Newest.register(all);
+        Stores.register(all);
     }
 
     static void createTopic(DefaultMQProducer p, String topic, int queues) throws Exception {
