@@ -278,7 +278,7 @@ impl MessageStore {
                 .delete_expired(min)
                 .map_err(StoreError::io("delete files of", &queue.dir()))?;
             // Known for the next round's count.
-            queue.min_offset(min);
+            let _ = queue.min_offset(min);
         }
         if let Some(index) = &self.index {
             report.index_files = index.delete_expired(min)?;

@@ -194,11 +194,6 @@ impl ConsumeQueue {
         self.next.store(offset, Ordering::Relaxed);
     }
 
-    /// Queue offset that the next append gets.
-    pub(crate) fn next_offset(&self) -> i64 {
-        self.next.load(Ordering::Relaxed)
-    }
-
     /// Lets appends go on behind what is dispatched, after recovery.
     pub(crate) fn settle(&self) {
         self.next.fetch_max(self.max_offset(), Ordering::Relaxed);

@@ -12,7 +12,14 @@ use std::path::{Path, PathBuf};
 /// Holds a store folder for this process.
 pub(crate) struct Guard {
     root: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process between fork and exec may share the handle.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
+    }
 }
 
 impl Guard {
@@ -42,7 +49,7 @@ impl Guard {
         lock.write_all_at(b"lock", 0)
             .and_then(|()| lock.set_len(4))
             .map_err(StoreError::io("write", &path))?;
-        Ok(Self { root: root.to_path_buf(), _lock: lock })
+        Ok(Self { root: root.to_path_buf(), lock })
     }
 
     /// Whether the last stop was not clean.

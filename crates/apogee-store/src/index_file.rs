@@ -255,15 +255,17 @@ impl Filling {
             for entry in chunk.chunks_exact(ENTRY).filter_map(Entry::decode) {
                 let unused = entry.hash == 0 && entry.offset == 0 && entry.seconds == 0;
                 let in_order = entry.offset >= newest && entry.offset < limit;
-                if unused || !in_order || entry.hash < 0 {
+                let slot = self.shape.slot_of(entry.hash);
+                let Some(place) = self.slots.get_mut(slot) else {
+                    break 'all;
+                };
+                // A broken link would hide every older entry of the slot.
+                if unused || !in_order || entry.hash < 0 || entry.previous != *place {
                     break 'all;
                 }
                 newest = entry.offset;
-                let slot = self.shape.slot_of(entry.hash);
-                if let Some(place) = self.slots.get_mut(slot) {
-                    self.header.used_slots += i32::from(*place == 0);
-                    *place = self.header.next_entry;
-                }
+                self.header.used_slots += i32::from(*place == 0);
+                *place = self.header.next_entry;
                 self.header.next_entry += 1;
                 self.header.end_timestamp = begin + i64::from(entry.seconds) * 1_000;
             }

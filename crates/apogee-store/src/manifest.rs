@@ -129,14 +129,13 @@ mod tests {
     #[test]
     fn a_manifest_counts_only_whole_and_with_its_checkpoint() {
         let checkpoint = Checkpoint { logics_msg_timestamp: 5, ..Checkpoint::default() };
-        let manifest =
-            Manifest {
-                position: 99,
-                indexed: Some(42),
-                log_min: 5,
-                index_files: vec![("20261130161117186".to_owned(), 42)],
-                queues: vec![VouchedQueue { topic: "a b".to_owned(), queue_id: 3, first: 0, max: 7 }],
-            };
+        let manifest = Manifest {
+            position: 99,
+            indexed: Some(42),
+            log_min: 5,
+            index_files: vec![("20261130161117186".to_owned(), 42)],
+            queues: vec![VouchedQueue { topic: "a b".to_owned(), queue_id: 3, first: 0, max: 7 }],
+        };
         let text = manifest.encode(&checkpoint);
         assert_eq!(Manifest::decode(&text, &checkpoint), Some(manifest));
         assert_eq!(Manifest::decode(&text, &Checkpoint::default()), None);

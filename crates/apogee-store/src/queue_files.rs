@@ -67,7 +67,8 @@ impl QueueFiles {
     }
 
     /// How many files are open.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.open.lock().files.len()
     }
 }

@@ -68,12 +68,7 @@ impl Queues {
 
     /// Loads the queues found on the disk. Units that reach past `limit` are cut off. Gives the
     /// queues whose files could not be used; their files are gone and they must be rebuilt.
-    pub(crate) fn load(
-        &self,
-        limit: i64,
-        crashed: bool,
-        own: bool,
-    ) -> Result<usize, StoreError> {
+    pub(crate) fn load(&self, limit: i64, crashed: bool, own: bool) -> Result<usize, StoreError> {
         self.empty_trash();
         let mut damaged = 0;
         let mut table = self.table.write();
@@ -106,8 +101,8 @@ impl Queues {
         own: bool,
     ) -> Result<bool, StoreError> {
         let dir = queue.dir();
-        let listing = Listing::of(&dir, self.env.units_per_file)
-            .map_err(StoreError::io("list", &dir))?;
+        let listing =
+            Listing::of(&dir, self.env.units_per_file).map_err(StoreError::io("list", &dir))?;
         match listing {
             Listing::Short(path, _) if own => {
                 tracing::warn!(path = %path.display(), "a queue file is cut short; its queue is rebuilt from the commit log");

@@ -233,8 +233,8 @@ impl Recovery<'_> {
         for vouched in self.vouched_queues(manifest) {
             let (topic, queue_id) = (&vouched.topic, vouched.queue_id);
             let whole = self.queues.get(topic, queue_id).is_some_and(|queue| {
-                let begins = queue.first_unit() <= vouched.first
-                    || self.log.min() != manifest.log_min;
+                let begins =
+                    queue.first_unit() <= vouched.first || self.log.min() != manifest.log_min;
                 begins && queue.max_offset() >= vouched.max
             });
             if !whole {

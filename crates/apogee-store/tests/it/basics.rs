@@ -179,3 +179,100 @@ fn the_flush_thread_serves_sync_waiters() {
     threads.stop();
     store.shutdown().unwrap();
 }
+
+#[test]
+fn many_queues_open_with_few_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = small(dir.path());
+    config.mapped_file_size_commit_log = 1 << 20;
+    config.max_open_queue_files = 8;
+    let handles = || {
+        let own = std::fs::read_dir("/proc/self/fd").unwrap();
+        own.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+            .filter(|target| target.starts_with(dir.path()))
+            .count()
+    };
+    let store = open(config.clone());
+    for n in 0..600 {
+        send(&store, &format!("T{}", n % 60), n / 60, &n.to_string());
+    }
+    store.flush_derived().unwrap();
+    store.shutdown().unwrap();
+    drop(store);
+    let store = open(config);
+    for n in 0..600 {
+        assert_eq!(bodies(&store, &format!("T{}", n % 60), n / 60), [n.to_string()]);
+    }
+    assert!(handles() < 20, "{} files are open", handles());
+}
+
+#[test]
+fn cold_reads_have_the_disk_limits_and_are_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = small(dir.path());
+    config.physical_memory = 10_000;
+    let store = open(config);
+    for n in 0..100 {
+        send(&store, "T", 0, &format!("message {n}"));
+    }
+    let plan = store.plan_read(&request("T", 0));
+    assert!(plan.cold && plan.suggest_slave);
+    assert_eq!(plan.message_count, 8);
+    assert_eq!(records(&plan.slices[0])[7].2, b"message 7");
+    let plan = store.plan_read(&request("T", 90));
+    assert!(!plan.cold && !plan.suggest_slave);
+    assert_eq!(plan.message_count, 10);
+}
+
+#[test]
+fn an_arrival_is_told_once_per_queue_and_round() {
+    use apogee_store::{Arrival, ArrivalListener};
+    type Told = (String, i32, i64, Option<i64>);
+    #[derive(Default)]
+    struct Log(parking_lot::Mutex<Vec<Told>>);
+    impl ArrivalListener for Log {
+        fn arrived(&self, arrivals: &[Arrival]) {
+            self.0.lock().extend(arrivals.iter().map(|a| {
+                (a.queue.topic().to_string(), a.queue.queue_id(), a.max_offset, a.tags_code)
+            }));
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let log = std::sync::Arc::new(Log::default());
+    let listener = std::sync::Arc::clone(&log) as std::sync::Arc<dyn ArrivalListener>;
+    let store = apogee_store::MessageStore::open(small(dir.path()), listener).unwrap();
+    let tagged = properties(&[("TAGS", "Aa")]);
+    let mut batch = [
+        Appending::new(fields("T", 0, b"a", &tagged)),
+        Appending::new(fields("T", 1, b"b", &tagged)),
+        Appending::new(fields("T", 0, b"c", &tagged)),
+        Appending::new(fields("T", 1, b"d", b"")),
+    ];
+    store.append(&mut batch, NOW);
+    assert_eq!(*log.0.lock(), [("T".to_owned(), 0, 2, Some(2112)), ("T".to_owned(), 1, 2, None)]);
+}
+
+#[test]
+fn delay_topics_carry_the_delivery_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(small(dir.path()));
+    try_send(&store, "SCHEDULE_TOPIC_XXXX", 2, b"a", &[("DELAY", "3"), ("TAGS", "x")], NOW)
+        .unwrap();
+    let unit = store.queue("SCHEDULE_TOPIC_XXXX", 2).unwrap().unit(0).unwrap().unwrap();
+    assert_eq!(unit.tags_code, NOW + 10_000);
+}
+
+#[test]
+fn half_and_rollback_records_get_no_unit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(small(dir.path()));
+    for (sys_flag, queue_offset) in [(0x4, 0), (0x8, 0), (0xC, 0), (0x0, 1)] {
+        let mut fields = fields("T", 0, b"a", b"");
+        fields.sys_flag = sys_flag;
+        let mut batch = [Appending::new(fields)];
+        store.append(&mut batch, NOW);
+        let placed = batch[0].outcome.clone().unwrap().unwrap();
+        assert_eq!(placed.queue_offset, queue_offset, "{sys_flag}");
+    }
+    assert_eq!(store.max_offset("T", 0), 2);
+}

@@ -1,7 +1,8 @@
 //! Stores written by the original, version 5.5.0, opened and compared with what it says itself.
 
 use crate::support::*;
-use apogee_store::{Boundary, KeyKind, MessageStore, StoreConfig};
+use apogee_model::record::{LogEntry, parse_entry};
+use apogee_store::{Appending, Boundary, KeyKind, MessageStore, StoreConfig};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -127,5 +128,70 @@ fn queues_and_times_equal_the_originals() {
         let again = open(config(name, dir.path()));
         assert!(!again.recovery().crashed);
         check_queues(name, &again);
+    }
+}
+
+/// Files of a folder, sorted by name.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The records of a fixture's log with everything an append needs.
+fn log_bytes(name: &str) -> Vec<u8> {
+    let dir = fixture(name).join("root/commitlog");
+    files(&dir).iter().flat_map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn the_originals_messages_appended_here_give_its_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(config("killed", dir.path()));
+    let golden = log_bytes("killed");
+    let mut at = 0;
+    loop {
+        match parse_entry(&golden[at..]).unwrap() {
+            LogEntry::Record(record) => {
+                let mut batch = [Appending::new(record.fields())];
+                store.append(&mut batch, record.store_timestamp()).unwrap();
+                let placed = batch[0].outcome.clone().unwrap().unwrap();
+                assert_eq!(placed.physical_offset, at as i64);
+                assert_eq!(placed.queue_offset, record.queue_offset());
+                at += record.total_size();
+            }
+            LogEntry::Blank { size } => at += size,
+            LogEntry::Empty => break,
+        }
+    }
+    store.shutdown().unwrap();
+    drop(store);
+    let ours: Vec<u8> = files(&dir.path().join("commitlog"))
+        .iter()
+        .flat_map(|path| std::fs::read(path).unwrap())
+        .collect();
+    assert_eq!(ours[..at], golden[..at]);
+    assert!(ours[at..].iter().all(|byte| *byte == 0));
+    same_queues(&fixture("killed").join("root/consumequeue"), &dir.path().join("consumequeue"));
+    // The first index file is full and therefore whole on both sides.
+    let index = |root: &Path| std::fs::read(&files(&root.join("index"))[0]).unwrap();
+    assert_eq!(index(dir.path()), index(&fixture("killed").join("root")));
+}
+
+/// Each unit the original had written must stand at the same place; ours has more, because its
+/// dispatch was stopped before the end.
+fn same_queues(golden: &Path, ours: &Path) {
+    for topic in files(golden) {
+        for queue in files(&topic) {
+            for file in files(&queue) {
+                let wanted = std::fs::read(&file).unwrap();
+                let found = std::fs::read(ours.join(file.strip_prefix(golden).unwrap())).unwrap();
+                assert_eq!(found.len(), wanted.len(), "{}", file.display());
+                for (found, wanted) in found.chunks(20).zip(wanted.chunks(20)) {
+                    assert!(found == wanted || wanted == [0; 20], "{}", file.display());
+                }
+            }
+        }
     }
 }

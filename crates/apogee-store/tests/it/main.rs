@@ -1,8 +1,16 @@
 //! Tests of the store through its public interface.
-#![allow(unreachable_pub, reason = "modules of a test binary share helpers and publish nothing")]
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test binary publishes nothing, and its helpers may fail a test by a panic"
+)]
 
 mod basics;
 mod cleaning;
+mod crash;
 mod golden;
 mod model;
 mod support;

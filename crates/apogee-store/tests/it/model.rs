@@ -150,7 +150,7 @@ fn tear(root: &Path, at: i64, how: u8) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn any_history_reads_like_its_model(steps in prop::collection::vec(step(), 1..24)) {
         let dir = tempfile::tempdir().unwrap();
