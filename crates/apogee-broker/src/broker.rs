@@ -23,13 +23,14 @@ use apogee_model::id::UniqueIdMaker;
 use apogee_model::names::SCHEDULE_TOPIC;
 use apogee_model::properties::keys;
 use apogee_net::{Limits, Server};
+use apogee_store::cleaning::CommittedOffsets;
 use apogee_store::delay_level::DelayLevels;
 use apogee_store::{Arrival, ArrivalListener, MessageStore, StoreConfig, StoreThreads};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,6 @@ pub struct Broker {
     pub(crate) changed_groups: Mutex<HashSet<Box<str>>>,
     pub(crate) groups_changed: Notify,
     unique_ids: UniqueIdMaker,
-    permission: AtomicI32,
     closing: AtomicBool,
     delay_levels: DelayLevels,
     address: SocketAddr,
@@ -99,6 +99,15 @@ impl ArrivalListener for Arrivals {
             }
             self.polling.arrived(queue.topic(), queue.queue_id());
         }
+    }
+}
+
+/// Lets the store count messages that it deletes unread.
+struct Committed(std::sync::Weak<Broker>);
+
+impl CommittedOffsets for Committed {
+    fn lowest_committed(&self, topic: &str, queue_id: i32) -> Option<i64> {
+        self.0.upgrade()?.offsets.lowest(topic, queue_id)
     }
 }
 
@@ -146,7 +155,6 @@ impl Broker {
             store_host: SocketAddr::new(config.broker_ip1, config.listen_port),
             added_properties_len: added_properties_len(&config),
             unique_ids: UniqueIdMaker::new(config.broker_ip1, std::process::id(), fastrand::u32(..)),
-            permission: AtomicI32::new(config.broker_permission),
             closing: AtomicBool::new(false),
             delay_levels: levels,
             offsets,
@@ -166,6 +174,7 @@ impl Broker {
             shutdown,
             config,
         });
+        broker.store.set_committed_offsets(Arc::new(Committed(Arc::downgrade(&broker))));
         broker.topics.save()?;
         broker.groups.save()?;
         housekeeping::start(&broker, woken);
@@ -195,6 +204,12 @@ impl Broker {
     #[must_use]
     pub fn store(&self) -> &Arc<MessageStore> {
         &self.store
+    }
+
+    /// How many pulls wait for a message.
+    #[must_use]
+    pub fn waiting_pulls(&self) -> usize {
+        self.polling.len()
     }
 
     /// Stops: answers waiting pulls, ends connections, saves everything, closes the store.
@@ -228,16 +243,9 @@ impl Broker {
         self.delay.save();
     }
 
-    /// The broker's permission bits as they are now.
+    /// The broker's permission bits.
     pub(crate) fn permission(&self) -> i32 {
-        self.permission.load(Ordering::Relaxed)
-    }
-
-    /// Changes the broker's permission bits.
-    pub(crate) fn set_permission(&self, bits: i32) {
-        self.permission.store(bits, Ordering::Relaxed);
-        self.topics.changed();
-        self.register_soon();
+        self.config.broker_permission
     }
 
     /// Number of delay levels.
@@ -248,6 +256,12 @@ impl Broker {
     /// How long messages of a level wait (ms).
     pub(crate) fn delay_of(&self, level: i32) -> i64 {
         self.delay_levels.delay_ms(level).unwrap_or(0)
+    }
+
+    /// Progress of the delay levels: offset and the queue's end.
+    pub(crate) fn delay_progress(&self) -> Vec<(i32, (i64, i64))> {
+        let end = |level: i32| self.store.max_offset(SCHEDULE_TOPIC, level - 1);
+        self.delay.all().into_iter().map(|(level, offset)| (level, (offset, end(level)))).collect()
     }
 
     /// Whether the broker is about to stop.

@@ -14,33 +14,33 @@ use std::sync::Arc;
 
 /// One client process seen through one connection.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub(crate) struct Member {
     /// Its connection.
-    pub connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     /// Its client id.
-    pub client_id: Arc<str>,
+    pub(crate) client_id: Arc<str>,
     /// Its language.
-    pub language: LanguageCode,
+    pub(crate) language: LanguageCode,
     /// Its version ordinal.
-    pub version: i32,
+    pub(crate) version: i32,
     /// Its last heartbeat (ms).
-    pub last_seen_ms: i64,
+    pub(crate) last_seen_ms: i64,
     /// What its last full heartbeat looked like; 0 for a client that sends only full ones.
-    pub fingerprint: i32,
+    pub(crate) fingerprint: i32,
 }
 
 /// A subscription with its compiled filter.
-pub struct Subscription {
+pub(crate) struct Subscription {
     /// As the client sent it.
-    pub data: SubscriptionData,
+    pub(crate) data: SubscriptionData,
     /// What it means for the consume queue.
-    pub filter: Arc<dyn MessageFilter>,
+    pub(crate) filter: Arc<dyn MessageFilter>,
 }
 
 impl Subscription {
     /// Compiles a subscription by tags. Hashes that the client computed count as they are; a client
     /// that sent none gets them from its expression.
-    pub fn compile(data: SubscriptionData) -> Self {
+    pub(crate) fn compile(data: SubscriptionData) -> Self {
         let expression = data.sub_string.as_deref().unwrap_or(subscription::ALL_TAGS);
         let filter = if expression == subscription::ALL_TAGS || data.class_filter_mode {
             TagFilter::All
@@ -65,41 +65,41 @@ struct GroupState {
 }
 
 /// A consumer group with members.
-pub struct ConsumerGroup {
+pub(crate) struct ConsumerGroup {
     /// Its name.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     state: RwLock<GroupState>,
 }
 
 /// What the members of a group agree on.
 #[derive(Debug, Clone)]
-pub struct GroupFacts {
+pub(crate) struct GroupFacts {
     /// Push, pull or pop.
-    pub consume_type: Option<ConsumeType>,
+    pub(crate) consume_type: Option<ConsumeType>,
     /// Clustering or broadcasting.
-    pub message_model: Option<MessageModel>,
+    pub(crate) message_model: Option<MessageModel>,
     /// Where a new group starts.
-    pub consume_from_where: Option<ConsumeFromWhere>,
+    pub(crate) consume_from_where: Option<ConsumeFromWhere>,
 }
 
 impl ConsumerGroup {
     /// The subscription to a topic.
-    pub fn subscription(&self, topic: &str) -> Option<Arc<Subscription>> {
+    pub(crate) fn subscription(&self, topic: &str) -> Option<Arc<Subscription>> {
         self.state.read().subscriptions.get(topic).cloned()
     }
 
     /// All subscriptions by topic.
-    pub fn subscriptions(&self) -> Vec<Arc<Subscription>> {
+    pub(crate) fn subscriptions(&self) -> Vec<Arc<Subscription>> {
         self.state.read().subscriptions.values().cloned().collect()
     }
 
     /// All members.
-    pub fn members(&self) -> Vec<Member> {
+    pub(crate) fn members(&self) -> Vec<Member> {
         self.state.read().members.values().cloned().collect()
     }
 
     /// Ids of all members, each once.
-    pub fn client_ids(&self) -> Vec<String> {
+    pub(crate) fn client_ids(&self) -> Vec<String> {
         let state = self.state.read();
         let mut ids: Vec<String> = state.members.values().map(|m| m.client_id.to_string()).collect();
         ids.sort_unstable();
@@ -108,7 +108,7 @@ impl ConsumerGroup {
     }
 
     /// What the members agree on.
-    pub fn facts(&self) -> GroupFacts {
+    pub(crate) fn facts(&self) -> GroupFacts {
         let state = self.state.read();
         GroupFacts {
             consume_type: state.consume_type,
@@ -118,73 +118,73 @@ impl ConsumerGroup {
     }
 
     /// Whether the group consumes by broadcast.
-    pub fn is_broadcast(&self) -> bool {
+    pub(crate) fn is_broadcast(&self) -> bool {
         self.state.read().message_model == Some(MessageModel::Broadcasting)
     }
 }
 
 /// What a heartbeat changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// Somebody joined or left.
-    pub members: bool,
+    pub(crate) members: bool,
     /// A subscription came, went or changed.
-    pub subscriptions: bool,
+    pub(crate) subscriptions: bool,
     /// The heartbeat was a short one, and what it left out is not known here.
-    pub unknown_subscriptions: bool,
+    pub(crate) unknown_subscriptions: bool,
 }
 
 /// A member that left a group.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Departure {
+pub(crate) struct Departure {
     /// The group.
-    pub group: Arc<str>,
+    pub(crate) group: Arc<str>,
     /// The client.
-    pub client_id: Arc<str>,
+    pub(crate) client_id: Arc<str>,
     /// Whether no other connection of the same client is in the group.
-    pub last_connection: bool,
+    pub(crate) last_connection: bool,
 }
 
 /// All clients of a broker.
 #[derive(Default)]
-pub struct Clients {
+pub(crate) struct Clients {
     consumers: RwLock<HashMap<Box<str>, Arc<ConsumerGroup>>>,
     producers: Mutex<HashMap<Box<str>, HashMap<u64, Member>>>,
 }
 
 impl Clients {
     /// The consumer group, if it has members.
-    pub fn consumer_group(&self, group: &str) -> Option<Arc<ConsumerGroup>> {
+    pub(crate) fn consumer_group(&self, group: &str) -> Option<Arc<ConsumerGroup>> {
         self.consumers.read().get(group).cloned()
     }
 
     /// All consumer groups with members.
-    pub fn consumer_groups(&self) -> Vec<Arc<ConsumerGroup>> {
+    pub(crate) fn consumer_groups(&self) -> Vec<Arc<ConsumerGroup>> {
         self.consumers.read().values().cloned().collect()
     }
 
     /// Groups with a subscription to `topic`.
-    pub fn groups_subscribed_to(&self, topic: &str) -> Vec<String> {
+    pub(crate) fn groups_subscribed_to(&self, topic: &str) -> Vec<String> {
         let groups = self.consumers.read();
         let subscribed = groups.values().filter(|group| group.subscription(topic).is_some());
         subscribed.map(|group| group.name.to_string()).collect()
     }
 
     /// Records a producer.
-    pub fn register_producer(&self, group: &str, member: Member) {
+    pub(crate) fn register_producer(&self, group: &str, member: Member) {
         let mut producers = self.producers.lock();
         let members = producers.entry(group.into()).or_default();
         members.insert(member.connection.id(), member);
     }
 
     /// Members of a producer group.
-    pub fn producers(&self, group: &str) -> Vec<Member> {
+    pub(crate) fn producers(&self, group: &str) -> Vec<Member> {
         let producers = self.producers.lock();
         producers.get(group).map(|members| members.values().cloned().collect()).unwrap_or_default()
     }
 
     /// All producers by group.
-    pub fn all_producers(&self) -> BTreeMap<String, Vec<Member>> {
+    pub(crate) fn all_producers(&self) -> BTreeMap<String, Vec<Member>> {
         let producers = self.producers.lock();
         let list = producers.iter();
         list.map(|(group, members)| (group.to_string(), members.values().cloned().collect())).collect()
@@ -192,7 +192,7 @@ impl Clients {
 
     /// Records a consumer and its subscriptions. With `keep_subscriptions` (a short heartbeat) those
     /// on record stay.
-    pub fn register_consumer(
+    pub(crate) fn register_consumer(
         &self,
         data: ConsumerData,
         member: Member,
@@ -216,7 +216,7 @@ impl Clients {
     }
 
     /// Removes a connection from one group's producers and consumers.
-    pub fn unregister(
+    pub(crate) fn unregister(
         &self,
         connection_id: u64,
         producer_group: Option<&str>,
@@ -238,12 +238,12 @@ impl Clients {
     }
 
     /// Removes a connection everywhere; answers the consumer groups it left.
-    pub fn connection_closed(&self, connection_id: u64) -> Vec<Departure> {
+    pub(crate) fn connection_closed(&self, connection_id: u64) -> Vec<Departure> {
         self.remove_where(|member| member.connection.id() == connection_id)
     }
 
     /// Removes members that were silent for longer than `timeout_ms` and closes their connections.
-    pub fn expire(&self, now: i64, timeout_ms: i64) -> Vec<Departure> {
+    pub(crate) fn expire(&self, now: i64, timeout_ms: i64) -> Vec<Departure> {
         self.remove_where(|member| {
             let silent = now - member.last_seen_ms > timeout_ms;
             if silent {
@@ -285,15 +285,15 @@ impl GroupState {
             known.fingerprint = member.fingerprint;
             return false;
         }
-        if let Some(twin) = self.members.values().find(|other| other.client_id == member.client_id) {
-            if !twin.connection.is_closed() {
-                tracing::warn!(
-                    group, client_id = %member.client_id, first = %twin.connection.peer(),
-                    second = %member.connection.peer(),
-                    "two connections with one client id: queues will have two owners or none; give each \
-                     process its own instance name"
-                );
-            }
+        let mut others = self.members.values();
+        let twin = others.find(|other| other.client_id == member.client_id && !other.connection.is_closed());
+        if let Some(twin) = twin {
+            tracing::warn!(
+                group, client_id = %member.client_id, first = %twin.connection.peer(),
+                second = %member.connection.peer(),
+                "two connections with one client id: queues will have two owners or none; give each \
+                 process its own instance name"
+            );
         }
         self.members.insert(id, member);
         true

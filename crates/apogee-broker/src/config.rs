@@ -69,6 +69,8 @@ pub struct BrokerConfig {
     pub channel_expired_timeout: i64,
     /// Number of delay levels, from the store's `messageDelayLevel`.
     pub delay_levels: i32,
+    /// Every setting with its value as text, sorted by key, for tools that ask.
+    pub all_settings: Vec<(String, String)>,
     /// Results of a query by unique key at most.
     pub default_query_max_num: i32,
 }
@@ -106,6 +108,7 @@ impl Default for BrokerConfig {
             query_thread_pool_queue_capacity: 20_000,
             admin_broker_thread_pool_queue_capacity: 10_000,
             channel_expired_timeout: 120_000,
+            all_settings: Vec::new(),
             delay_levels: 18,
             default_query_max_num: 32,
         }

@@ -81,6 +81,11 @@ impl DelayOffsets {
         }
     }
 
+    /// Level to offset.
+    pub(crate) fn all(&self) -> BTreeMap<i32, i64> {
+        self.state.lock().offsets.clone()
+    }
+
     fn get(&self, level: i32) -> i64 {
         self.state.lock().offsets.get(&level).copied().unwrap_or(0)
     }

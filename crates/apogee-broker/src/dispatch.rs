@@ -78,7 +78,7 @@ pub struct Entry {
     pub(crate) handler: Handler,
 }
 
-const fn entry(code: RequestCode, lane: Lane, handler: Handler) -> Entry {
+pub(crate) const fn entry(code: RequestCode, lane: Lane, handler: Handler) -> Entry {
     Entry { code, lane, handler }
 }
 

@@ -31,7 +31,7 @@ const READ_FORBIDDEN: i32 = 1 << 2;
 type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
 
 /// The group table.
-pub struct GroupTable {
+pub(crate) struct GroupTable {
     groups: RwLock<HashMap<Box<str>, Arc<SubscriptionGroupConfig>>>,
     forbidden: RwLock<Forbidden>,
     version: Mutex<DataVersion>,
@@ -48,7 +48,7 @@ impl GroupTable {
     ///
     /// # Errors
     /// When the document and its backup are both unreadable.
-    pub fn load(config_dir: &Path, config: &BrokerConfig) -> Result<Self, BrokerError> {
+    pub(crate) fn load(config_dir: &Path, config: &BrokerConfig) -> Result<Self, BrokerError> {
         let document = Document::new(config_dir.join("subscriptionGroup.json"), is_document);
         let saved = match document.load()?.into_bytes() {
             Some(bytes) => SubscriptionGroupWrapper::from_json(&bytes)?,
@@ -73,13 +73,13 @@ impl GroupTable {
     }
 
     /// A group's settings, if it is known.
-    pub fn get(&self, group: &str) -> Option<Arc<SubscriptionGroupConfig>> {
+    pub(crate) fn get(&self, group: &str) -> Option<Arc<SubscriptionGroupConfig>> {
         self.groups.read().get(group).cloned()
     }
 
     /// A group's settings; an unknown group is created if its name is legal and settings or its kind
     /// (system group) allow that.
-    pub fn get_or_create(&self, group: &str) -> Option<Arc<SubscriptionGroupConfig>> {
+    pub(crate) fn get_or_create(&self, group: &str) -> Option<Arc<SubscriptionGroupConfig>> {
         if let Some(known) = self.get(group) {
             return Some(known);
         }
@@ -100,24 +100,24 @@ impl GroupTable {
     }
 
     /// All groups by name.
-    pub fn all(&self) -> BTreeMap<String, SubscriptionGroupConfig> {
+    pub(crate) fn all(&self) -> BTreeMap<String, SubscriptionGroupConfig> {
         let groups = self.groups.read();
         groups.iter().map(|(name, config)| (name.to_string(), config.as_ref().clone())).collect()
     }
 
     /// The table's data version.
-    pub fn version(&self) -> DataVersion {
+    pub(crate) fn version(&self) -> DataVersion {
         self.version.lock().clone()
     }
 
     /// Creates or changes a group.
-    pub fn update(&self, config: SubscriptionGroupConfig) {
+    pub(crate) fn update(&self, config: SubscriptionGroupConfig) {
         self.groups.write().insert(config.group_name.as_str().into(), Arc::new(config));
         self.changed();
     }
 
     /// Removes a group; false if there is none.
-    pub fn remove(&self, group: &str) -> bool {
+    pub(crate) fn remove(&self, group: &str) -> bool {
         let removed = self.groups.write().remove(group).is_some();
         if removed {
             self.changed();
@@ -126,13 +126,13 @@ impl GroupTable {
     }
 
     /// Whether the group may not read the topic.
-    pub fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
+    pub(crate) fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
         let forbidden = self.forbidden.read();
         forbidden.get(group).and_then(|topics| topics.get(topic)).is_some_and(|bits| bits & READ_FORBIDDEN != 0)
     }
 
     /// Forbids or allows a group to read a topic.
-    pub fn set_readable(&self, group: &str, topic: &str, readable: bool) {
+    pub(crate) fn set_readable(&self, group: &str, topic: &str, readable: bool) {
         {
             let mut forbidden = self.forbidden.write();
             let topics = forbidden.entry(group.to_owned()).or_default();
@@ -145,7 +145,7 @@ impl GroupTable {
     }
 
     /// Everything, as slaves and tools ask for it.
-    pub fn snapshot(&self) -> SubscriptionGroupWrapper {
+    pub(crate) fn snapshot(&self) -> SubscriptionGroupWrapper {
         SubscriptionGroupWrapper {
             data_version: self.version(),
             forbidden_table: self.forbidden.read().clone(),
@@ -164,7 +164,7 @@ impl GroupTable {
     ///
     /// # Errors
     /// When the document cannot be written.
-    pub fn save(&self) -> Result<(), BrokerError> {
+    pub(crate) fn save(&self) -> Result<(), BrokerError> {
         Ok(self.document.save(&self.snapshot().to_pretty())?)
     }
 }

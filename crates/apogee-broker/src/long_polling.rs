@@ -16,23 +16,23 @@ use tokio::sync::mpsc;
 const SHARDS: usize = 16;
 
 /// A waiting pull.
-pub struct ParkedPull {
+pub(crate) struct ParkedPull {
     /// Who asks.
-    pub connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     /// Which request is answered.
-    pub reply_to: ReplyTo,
+    pub(crate) reply_to: ReplyTo,
     /// What is asked for.
-    pub pull: Arc<crate::processor::pull::PullRequest>,
+    pub(crate) pull: Arc<crate::processor::pull::PullRequest>,
     /// Where reading goes on.
-    pub offset: i64,
+    pub(crate) offset: i64,
     /// When it is answered even without a message (ms).
-    pub deadline_ms: i64,
+    pub(crate) deadline_ms: i64,
 }
 
 type Queues = HashMap<Box<str>, HashMap<i32, Vec<ParkedPull>>>;
 
 /// The table of waiting pulls.
-pub struct LongPolling {
+pub(crate) struct LongPolling {
     shards: Vec<Mutex<Queues>>,
     hasher: RandomState,
     count: AtomicUsize,
@@ -43,7 +43,7 @@ pub struct LongPolling {
 impl LongPolling {
     /// A table for up to `limit` pulls; woken ones come out of the receiver. The channel needs no
     /// limit of its own: only parked pulls go through it, and those are counted.
-    pub fn new(limit: usize) -> (Self, mpsc::UnboundedReceiver<Vec<ParkedPull>>) {
+    pub(crate) fn new(limit: usize) -> (Self, mpsc::UnboundedReceiver<Vec<ParkedPull>>) {
         let (woken, receiver) = mpsc::unbounded_channel();
         let table = Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -64,7 +64,7 @@ impl LongPolling {
     ///
     /// `has_news` is asked while the queue is locked: a message that arrived between the read that
     /// found nothing and this call must not be slept through.
-    pub fn park(&self, pull: ParkedPull, has_news: impl FnOnce() -> bool) -> Result<(), ParkedPull> {
+    pub(crate) fn park(&self, pull: ParkedPull, has_news: impl FnOnce() -> bool) -> Result<(), ParkedPull> {
         let (topic, queue_id) = (pull.pull.topic.clone(), pull.pull.queue_id);
         let Some(shard) = self.shard(&topic) else { return Err(pull) };
         if self.count.fetch_add(1, Ordering::SeqCst) >= self.limit {
@@ -89,7 +89,7 @@ impl LongPolling {
     }
 
     /// Sends all pulls of a queue to the delivery task.
-    pub fn arrived(&self, topic: &str, queue_id: i32) {
+    pub(crate) fn arrived(&self, topic: &str, queue_id: i32) {
         fence(Ordering::SeqCst);
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
@@ -103,7 +103,7 @@ impl LongPolling {
 
     /// Sends all pulls to the delivery task whose time is up or whose client has gone, or, with
     /// `everything`, all there are (shutdown).
-    pub fn expire(&self, now: i64, everything: bool) {
+    pub(crate) fn expire(&self, now: i64, everything: bool) {
         for shard in &self.shards {
             let mut expired = Vec::new();
             shard.lock().retain(|_, by_id| {
@@ -123,7 +123,7 @@ impl LongPolling {
     }
 
     /// How many pulls wait.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
@@ -133,7 +133,7 @@ impl LongPolling {
     }
 
     /// The delivery task has taken this many pulls.
-    pub fn taken(&self, count: usize) {
+    pub(crate) fn taken(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::Relaxed);
     }
 }

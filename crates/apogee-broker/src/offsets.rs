@@ -5,26 +5,30 @@
 //! The table is bounded by groups × topics × queues that exist; deleting a topic or group clears its
 //! part.
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Between topic and group in the saved document's keys.
 const SEPARATOR: char = '@';
 
+type ResetKey = (Box<str>, Box<str>, i32);
 type Queues = BTreeMap<i32, i64>;
 type Groups = HashMap<Box<str>, HashMap<Box<str>, Queues>>;
 
 /// Offsets of all groups.
 #[derive(Debug, Default)]
-pub struct OffsetTable {
+pub(crate) struct OffsetTable {
     groups: RwLock<Groups>,
     changes: AtomicU64,
+    /// Resets that a member has not been told yet.
+    resets: Mutex<HashMap<ResetKey, i64>>,
+    pending_resets: AtomicUsize,
 }
 
 impl OffsetTable {
     /// Fills the table from a saved document's entries (`topic@group` → queue → offset).
-    pub fn load<'a>(&self, entries: impl Iterator<Item = (&'a str, &'a BTreeMap<i32, i64>)>) {
+    pub(crate) fn load<'a>(&self, entries: impl Iterator<Item = (&'a str, &'a BTreeMap<i32, i64>)>) {
         let mut groups = self.groups.write();
         for (key, queues) in entries {
             // A key without a separator belongs to no group; the original ignores it too.
@@ -36,7 +40,7 @@ impl OffsetTable {
     }
 
     /// All entries in the saved document's form.
-    pub fn snapshot(&self) -> BTreeMap<String, BTreeMap<i32, i64>> {
+    pub(crate) fn snapshot(&self) -> BTreeMap<String, BTreeMap<i32, i64>> {
         let groups = self.groups.read();
         let mut out = BTreeMap::new();
         for (group, topics) in groups.iter() {
@@ -48,17 +52,51 @@ impl OffsetTable {
     }
 
     /// Counts changes, so that an unchanged table need not be saved again.
-    pub fn change_count(&self) -> u64 {
+    pub(crate) fn change_count(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
     /// The committed offset.
-    pub fn query(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+    pub(crate) fn query(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
         self.groups.read().get(group)?.get(topic)?.get(&queue_id).copied()
     }
 
+    /// Moves an offset as an operator wants. Until the member that has the queue is told (see
+    /// [`OffsetTable::take_reset`]), what it commits does not count.
+    pub(crate) fn reset(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        {
+            let mut resets = self.resets.lock();
+            resets.insert((group.into(), topic.into(), queue_id), offset);
+            self.pending_resets.store(resets.len(), Ordering::Release);
+        }
+        self.set(group, topic, queue_id, offset);
+    }
+
+    /// The offset of a reset that the asking member has to be told, once.
+    pub(crate) fn take_reset(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+        if self.pending_resets.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut resets = self.resets.lock();
+        let offset = resets.remove(&(Box::from(group), Box::from(topic), queue_id));
+        self.pending_resets.store(resets.len(), Ordering::Release);
+        offset
+    }
+
+    fn has_reset(&self, group: &str, topic: &str, queue_id: i32) -> bool {
+        self.pending_resets.load(Ordering::Acquire) != 0
+            && self.resets.lock().contains_key(&(Box::from(group), Box::from(topic), queue_id))
+    }
+
     /// Records an offset as told by a consumer; answers the one before.
-    pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) -> Option<i64> {
+    pub(crate) fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) -> Option<i64> {
+        if self.has_reset(group, topic, queue_id) {
+            return self.query(group, topic, queue_id);
+        }
+        self.set(group, topic, queue_id, offset)
+    }
+
+    fn set(&self, group: &str, topic: &str, queue_id: i32, offset: i64) -> Option<i64> {
         self.changes.fetch_add(1, Ordering::AcqRel);
         let mut groups = self.groups.write();
         if let Some(queues) = groups.get_mut(group).and_then(|topics| topics.get_mut(topic)) {
@@ -68,35 +106,30 @@ impl OffsetTable {
         topics.entry(topic.into()).or_default().insert(queue_id, offset)
     }
 
-    /// Offsets of a group in one topic by queue.
-    pub fn queues(&self, group: &str, topic: &str) -> BTreeMap<i32, i64> {
-        let groups = self.groups.read();
-        groups.get(group).and_then(|topics| topics.get(topic)).cloned().unwrap_or_default()
-    }
-
     /// Topics in which a group has offsets.
-    pub fn topics_of(&self, group: &str) -> Vec<String> {
+    pub(crate) fn topics_of(&self, group: &str) -> Vec<String> {
         let groups = self.groups.read();
         let topics = groups.get(group).map(|topics| topics.keys().map(|topic| topic.to_string()));
         topics.map(Iterator::collect).unwrap_or_default()
     }
 
     /// Groups that have offsets in a topic.
-    pub fn groups_of(&self, topic: &str) -> Vec<String> {
+    pub(crate) fn groups_of(&self, topic: &str) -> Vec<String> {
         let groups = self.groups.read();
         let with_topic = groups.iter().filter(|(_, topics)| topics.contains_key(topic));
         with_topic.map(|(group, _)| group.to_string()).collect()
     }
 
     /// Lowest committed offset of any group in a queue.
-    pub fn lowest(&self, topic: &str, queue_id: i32) -> Option<i64> {
+    pub(crate) fn lowest(&self, topic: &str, queue_id: i32) -> Option<i64> {
         let groups = self.groups.read();
         groups.values().filter_map(|topics| topics.get(topic)?.get(&queue_id).copied()).min()
     }
 
     /// Forgets a topic: a topic made again under its name starts without positions.
-    pub fn remove_topic(&self, topic: &str) {
+    pub(crate) fn remove_topic(&self, topic: &str) {
         self.changes.fetch_add(1, Ordering::AcqRel);
+        self.forget_resets(|(_, name, _)| name.as_ref() == topic);
         let mut groups = self.groups.write();
         groups.retain(|_, topics| {
             topics.remove(topic);
@@ -105,13 +138,20 @@ impl OffsetTable {
     }
 
     /// Forgets a group.
-    pub fn remove_group(&self, group: &str) {
+    pub(crate) fn remove_group(&self, group: &str) {
         self.changes.fetch_add(1, Ordering::AcqRel);
+        self.forget_resets(|(name, _, _)| name.as_ref() == group);
         self.groups.write().remove(group);
     }
 
+    fn forget_resets(&self, gone: impl Fn(&ResetKey) -> bool) {
+        let mut resets = self.resets.lock();
+        resets.retain(|key, _| !gone(key));
+        self.pending_resets.store(resets.len(), Ordering::Release);
+    }
+
     /// Copies a group's offsets (of one topic, or of all) to another group.
-    pub fn clone_group(&self, source: &str, target: &str, topic: Option<&str>) -> usize {
+    pub(crate) fn clone_group(&self, source: &str, target: &str, topic: Option<&str>) -> usize {
         self.changes.fetch_add(1, Ordering::AcqRel);
         let mut groups = self.groups.write();
         let Some(from) = groups.get(source) else { return 0 };
@@ -153,6 +193,19 @@ mod tests {
         assert_eq!(table.query("g", "t", 0), None);
         assert_eq!(table.query("h", "t", 0), None);
         assert_eq!(table.query("h", "u", 0), Some(1));
+    }
+
+    #[test]
+    fn after_a_reset_commits_do_not_count_until_the_member_was_told() {
+        let table = OffsetTable::default();
+        table.commit("g", "t", 0, 5);
+        table.reset("g", "t", 0, 2);
+        table.commit("g", "t", 0, 6);
+        assert_eq!(table.query("g", "t", 0), Some(2));
+        assert_eq!(table.take_reset("g", "t", 0), Some(2));
+        assert_eq!(table.take_reset("g", "t", 0), None);
+        table.commit("g", "t", 0, 3);
+        assert_eq!(table.query("g", "t", 0), Some(3));
     }
 
     #[test]

@@ -19,13 +19,13 @@ type QueueKey = (Box<str>, i32);
 
 /// The locks of all groups.
 #[derive(Debug, Default)]
-pub struct QueueLocks {
+pub(crate) struct QueueLocks {
     groups: Mutex<HashMap<Box<str>, HashMap<QueueKey, Owner>>>,
 }
 
 impl QueueLocks {
     /// Takes or renews a lock; false if another member holds it.
-    pub fn try_lock(&self, group: &str, topic: &str, queue_id: i32, client_id: &str, now: i64) -> bool {
+    pub(crate) fn try_lock(&self, group: &str, topic: &str, queue_id: i32, client_id: &str, now: i64) -> bool {
         let mut groups = self.groups.lock();
         let queues = groups.entry(group.into()).or_default();
         let owner = queues
@@ -46,7 +46,7 @@ impl QueueLocks {
     }
 
     /// Frees a lock if `client_id` holds it.
-    pub fn unlock(&self, group: &str, topic: &str, queue_id: i32, client_id: &str) {
+    pub(crate) fn unlock(&self, group: &str, topic: &str, queue_id: i32, client_id: &str) {
         let mut groups = self.groups.lock();
         let Some(queues) = groups.get_mut(group) else { return };
         queues.retain(|(name, id), owner| {
@@ -58,7 +58,7 @@ impl QueueLocks {
     }
 
     /// Frees all locks of a member that has gone; answers how many.
-    pub fn release_member(&self, group: &str, client_id: &str) -> usize {
+    pub(crate) fn release_member(&self, group: &str, client_id: &str) -> usize {
         let mut groups = self.groups.lock();
         let Some(queues) = groups.get_mut(group) else { return 0 };
         let before = queues.len();
@@ -71,14 +71,14 @@ impl QueueLocks {
     }
 
     /// Whether any lock of the group is alive: then the group consumes in order.
-    pub fn any_alive(&self, group: &str, now: i64) -> bool {
+    pub(crate) fn any_alive(&self, group: &str, now: i64) -> bool {
         let groups = self.groups.lock();
         let alive = |owner: &Owner| now - owner.renewed_ms <= LIFETIME_MS;
         groups.get(group).is_some_and(|queues| queues.values().any(alive))
     }
 
     /// Forgets locks that expired long ago, so that memory follows what is in use.
-    pub fn sweep(&self, now: i64) {
+    pub(crate) fn sweep(&self, now: i64) {
         self.groups.lock().retain(|_, queues| {
             queues.retain(|_, owner| now - owner.renewed_ms <= 2 * LIFETIME_MS);
             !queues.is_empty()

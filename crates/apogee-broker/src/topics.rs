@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) const MAX_QUEUES: i32 = 65_536;
 
 /// The topic table.
-pub struct TopicTable {
+pub(crate) struct TopicTable {
     topics: RwLock<HashMap<Box<str>, Arc<TopicConfig>>>,
     version: Mutex<DataVersion>,
     document: Document,
@@ -38,7 +38,7 @@ impl TopicTable {
     ///
     /// # Errors
     /// When the document and its backup are both unreadable.
-    pub fn load(config_dir: &Path, config: &BrokerConfig) -> Result<Self, BrokerError> {
+    pub(crate) fn load(config_dir: &Path, config: &BrokerConfig) -> Result<Self, BrokerError> {
         let document = Document::new(config_dir.join("topics.json"), is_document);
         let saved = match document.load()?.into_bytes() {
             Some(bytes) => TopicConfigSerializeWrapper::from_json(&bytes)?,
@@ -65,28 +65,28 @@ impl TopicTable {
     }
 
     /// A topic's settings.
-    pub fn get(&self, topic: &str) -> Option<Arc<TopicConfig>> {
+    pub(crate) fn get(&self, topic: &str) -> Option<Arc<TopicConfig>> {
         self.topics.read().get(topic).cloned()
     }
 
     /// All topics by name.
-    pub fn all(&self) -> BTreeMap<String, TopicConfig> {
+    pub(crate) fn all(&self) -> BTreeMap<String, TopicConfig> {
         let topics = self.topics.read();
         topics.iter().map(|(name, config)| (name.to_string(), config.as_ref().clone())).collect()
     }
 
     /// The table's data version.
-    pub fn version(&self) -> DataVersion {
+    pub(crate) fn version(&self) -> DataVersion {
         self.version.lock().clone()
     }
 
     /// Whether the topic belongs to the system.
-    pub fn is_system(&self, topic: &str) -> bool {
+    pub(crate) fn is_system(&self, topic: &str) -> bool {
         names::is_system_topic(topic) || self.system.contains(topic)
     }
 
     /// Names of all system topics that this broker knows.
-    pub fn system_names(&self) -> Vec<String> {
+    pub(crate) fn system_names(&self) -> Vec<String> {
         let topics = self.topics.read();
         let known = topics.keys().filter(|name| self.is_system(name)).map(|name| name.to_string());
         let mut all: Vec<String> = known.chain(self.system.iter().cloned()).collect();
@@ -97,7 +97,7 @@ impl TopicTable {
 
     /// Creates a topic for a send to it, with the settings of `default_topic`; `None` if that is not
     /// allowed.
-    pub fn create_by_send(
+    pub(crate) fn create_by_send(
         &self,
         topic: &str,
         default_topic: &str,
@@ -126,7 +126,7 @@ impl TopicTable {
     }
 
     /// Creates a topic that the broker needs itself (retry, dead letters), if it is not there.
-    pub fn create_internal(&self, topic: &str, queues: i32, perm: i32) -> Option<Arc<TopicConfig>> {
+    pub(crate) fn create_internal(&self, topic: &str, queues: i32, perm: i32) -> Option<Arc<TopicConfig>> {
         if let Some(known) = self.get(topic) {
             return Some(known);
         }
@@ -149,7 +149,7 @@ impl TopicTable {
     }
 
     /// Creates or changes a topic; false if nothing differs.
-    pub fn update(&self, config: TopicConfig) -> bool {
+    pub(crate) fn update(&self, config: TopicConfig) -> bool {
         {
             let mut topics = self.topics.write();
             if topics.get(config.topic_name.as_str()).is_some_and(|known| **known == config) {
@@ -162,7 +162,7 @@ impl TopicTable {
     }
 
     /// Removes a topic; false if there is none.
-    pub fn remove(&self, topic: &str) -> bool {
+    pub(crate) fn remove(&self, topic: &str) -> bool {
         let removed = self.topics.write().remove(topic).is_some();
         if removed {
             self.changed();
@@ -171,7 +171,7 @@ impl TopicTable {
     }
 
     /// Notes a change from elsewhere (the broker's permission) so that registrations carry it.
-    pub fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.version.lock().next(now_ms(), 0);
         if let Err(error) = self.save() {
             tracing::error!(%error, "topics.json cannot be saved");
@@ -182,7 +182,7 @@ impl TopicTable {
     ///
     /// # Errors
     /// When the document cannot be written.
-    pub fn save(&self) -> Result<(), BrokerError> {
+    pub(crate) fn save(&self) -> Result<(), BrokerError> {
         let wrapper = TopicConfigSerializeWrapper {
             data_version: self.version(),
             topic_config_table: self.all(),

@@ -71,10 +71,8 @@ impl Client {
     /// [`ClientError::Connect`] when none can be made within three seconds.
     pub async fn connect(&self, address: &str) -> Result<Arc<Connection>, ClientError> {
         let mut table = self.table.lock().await;
-        if let Some(connection) = table.get(address) {
-            if !connection.is_closed() {
-                return Ok(Arc::clone(connection));
-            }
+        if let Some(connection) = table.get(address).filter(|known| !known.is_closed()) {
+            return Ok(Arc::clone(connection));
         }
         let connection = self.open(address).await?;
         table.retain(|_, old| !old.is_closed());

@@ -45,8 +45,7 @@ pub(crate) fn query_consumer_offset(context: &Context<'_>) -> Handled {
             // so a group that meets a new queue misses nothing.
             let store = &broker.store;
             let min = store.min_offset(topic, queue_id);
-            let first = store.physical_offset_of(topic, queue_id, 0);
-            let fresh = min <= 0 && !first.is_some_and(|place| store.is_cold(place));
+            let fresh = min <= 0 && !store.is_queue_start_cold(topic, queue_id);
             (fresh && broker.topics.get(topic).is_some()).then_some(0)
         }
     };
@@ -113,6 +112,6 @@ pub(crate) fn get_earliest_store_time(context: &Context<'_>) -> Handled {
     let header: GetEarliestMsgStoretimeRequestHeader = context.header()?;
     check_queue(context, &header.topic, header.queue_id)?;
     let store = &context.broker.store;
-    let timestamp = store.earliest_message_time(&header.topic, header.queue_id).unwrap_or(-1);
+    let timestamp = store.earliest_store_time(&header.topic, header.queue_id).unwrap_or(-1);
     Ok(Response::success().header(&GetEarliestMsgStoretimeResponseHeader { timestamp }))
 }

@@ -24,11 +24,11 @@ const FLAG_SUBSCRIPTION: i32 = 0x4;
 const MAX_SUSPEND_MS: i64 = 120_000;
 
 /// A pull that passed all checks, ready to be read again and again.
-pub struct PullRequest {
+pub(crate) struct PullRequest {
     /// Topic.
-    pub topic: Str,
+    pub(crate) topic: Str,
     /// Queue.
-    pub queue_id: i32,
+    pub(crate) queue_id: i32,
     group: Str,
     max_msg_nums: i32,
     max_msg_bytes: i32,
@@ -64,6 +64,9 @@ pub(crate) fn serve(
         Ok(pull) => Arc::new(pull),
         Err(response) => return Outcome::Now(response),
     };
+    if let Some(moved) = take_reset(broker, &pull) {
+        return Outcome::Now(moved);
+    }
     if header.sys_flag & FLAG_COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
         broker.offsets.commit(&header.consumer_group, &header.topic, header.queue_id, header.commit_offset);
     }
@@ -103,6 +106,10 @@ pub(crate) fn deliver(broker: &Arc<Broker>, parked: ParkedPull, now: i64, closin
     if parked.connection.is_closed() {
         return;
     }
+    if let Some(moved) = take_reset(broker, &parked.pull) {
+        parked.connection.reply(parked.reply_to, moved);
+        return;
+    }
     let plan = read(broker, &parked.pull, parked.offset);
     let code = code_of(&plan, parked.offset);
     let nothing = code == ResponseCode::PULL_NOT_FOUND || plan.status == GetStatus::NoMatchedMessage;
@@ -123,6 +130,21 @@ pub(crate) fn deliver(broker: &Arc<Broker>, parked: ParkedPull, now: i64, closin
         Outcome::Now(response) => connection.reply(reply_to, response),
         Outcome::Later => {}
     }
+}
+
+/// An operator moved the group's offset: the member must go there.
+fn take_reset(broker: &Broker, pull: &PullRequest) -> Option<Response> {
+    let offset = broker.offsets.take_reset(&pull.group, &pull.topic, pull.queue_id)?;
+    let header = PullMessageResponseHeader {
+        suggest_which_broker_id: 0,
+        next_begin_offset: offset,
+        min_offset: broker.store.min_offset(&pull.topic, pull.queue_id),
+        max_offset: broker.store.max_offset(&pull.topic, pull.queue_id),
+        topic_sys_flag: Some(pull.topic_sys_flag),
+        group_sys_flag: Some(pull.group_sys_flag),
+        ..PullMessageResponseHeader::default()
+    };
+    Some(Response::new(ResponseCode::PULL_OFFSET_MOVED).header(&header).remark(Str::from_static("OFFSET_RESET")))
 }
 
 /// Answers at once, or from a blocking thread when the messages have to come from the disk.

@@ -140,19 +140,19 @@ pub(crate) fn retarget(
 ) -> Result<Option<Vec<u8>>, Response> {
     let properties = Properties::new(raw);
     let mut edited: Option<PropertyMap> = None;
-    if let Some(group) = header.topic.strip_prefix(RETRY_PREFIX) {
-        if to_dead_letters(broker, header, client_version, group)? {
-            let topic = format!("{DLQ_PREFIX}{group}");
-            let config = broker.topics.create_internal(&topic, 1, PERM_READ | PERM_WRITE);
-            broker.register_soon();
-            target.queue_id = random_queue(config.map_or(1, |config| config.write_queue_nums));
-            target.answer_queue_id = target.queue_id;
-            target.topic = Str::from(topic);
-            // At once: the delay of the last retry must not hold the dead letter back.
-            let mut map = PropertyMap::parse(raw);
-            map.remove(keys::DELAY);
-            return Ok(Some(map.encode()));
-        }
+    if let Some(group) = header.topic.strip_prefix(RETRY_PREFIX)
+        && to_dead_letters(broker, header, client_version, group)?
+    {
+        let topic = format!("{DLQ_PREFIX}{group}");
+        let config = broker.topics.create_internal(&topic, 1, PERM_READ | PERM_WRITE);
+        broker.register_soon();
+        target.queue_id = random_queue(config.map_or(1, |config| config.write_queue_nums));
+        target.answer_queue_id = target.queue_id;
+        target.topic = Str::from(topic);
+        // At once: the delay of the last retry must not hold the dead letter back.
+        let mut map = PropertyMap::parse(raw);
+        map.remove(keys::DELAY);
+        return Ok(Some(map.encode()));
     }
     let transaction = sys_flag::transaction_type(header.sys_flag);
     if properties.get(keys::TRAN_MSG).is_some_and(|text| text.eq_ignore_ascii_case("true"))
