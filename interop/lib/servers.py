@@ -177,28 +177,29 @@ class JavaServer(Server):
 
     def start(self):
         begin = time.time()
-        env = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
-        namesrv_conf = self.home / "namesrv.conf"
-        namesrv_conf.write_text(f"listenPort={self.namesrv_port}\nkvConfigPath={self.home}/kvConfig.json\n")
-        broker_conf = self.write_config({"listenPort": self.broker_port, "namesrvAddr": self.namesrv})
-        out = self.home / "namesrv-out.log"
-        mark = out.stat().st_size if out.exists() else 0
-        process = self.spawn(
-            self.java("namesrv", self.namesrv_heap, "org.apache.rocketmq.namesrv.NamesrvStartup",
-                      "-c", str(namesrv_conf)), out, env
-        )  # fmt: skip
-        wait_for("the original's name server", 60, lambda: b"boot success" in out.read_bytes()[mark:], process, out)
-        out = self.home / "broker-out.log"
-        mark = out.stat().st_size if out.exists() else 0
-        process = self.spawn(
-            self.java("broker", self.heap, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(broker_conf)),
-            out, env
-        )  # fmt: skip
-        wait_for("the original's broker", 120, lambda: b"boot success" in out.read_bytes()[mark:], process, out)
+        self.launch_namesrv()
+        self.launch_broker()
         # Its first registration may fail without a word; the next comes after registerNameServerPeriod.
-        wait_for("the broker's route", 60, lambda: remoting.has_route(self.namesrv, "TBW102"), process, out)
+        wait_for("the broker's route", 60, lambda: remoting.has_route(self.namesrv, "TBW102"), self.processes[-1])
         self.start_seconds = time.time() - begin
         return self
+
+    def launch_namesrv(self, wait=True):
+        conf = self.home / "namesrv.conf"
+        conf.write_text(f"listenPort={self.namesrv_port}\nkvConfigPath={self.home}/kvConfig.json\n")
+        self.launch("namesrv", self.namesrv_heap, "org.apache.rocketmq.namesrv.NamesrvStartup", conf, wait)
+
+    def launch_broker(self, wait=True):
+        conf = self.write_config({"listenPort": self.broker_port, "namesrvAddr": self.namesrv})
+        self.launch("broker", self.heap, "org.apache.rocketmq.broker.BrokerStartup", conf, wait)
+
+    def launch(self, name, heap, main, conf, wait):
+        out = self.home / f"{name}-out.log"
+        mark = out.stat().st_size if out.exists() else 0
+        env = {**os.environ, "ROCKETMQ_HOME": str(self.home)}
+        process = self.spawn(self.java(name, heap, main, "-c", str(conf)), out, env)
+        if wait:
+            wait_for(f"the original's {name}", 120, lambda: b"boot success" in out.read_bytes()[mark:], process, out)
 
 
 class ApogeeServer(Server):
@@ -209,24 +210,27 @@ class ApogeeServer(Server):
     def __init__(self, home, settings=None, ports=None):
         super().__init__(home, settings, ports)
         self.binary = toolchain.apogee_binary()
+        self.ready_file = self.home / "ready.json"
         self.ready = {}
 
     def start(self):
         begin = time.time()
+        self.launch()
+        wait_for("apogee", 120, self.ready_file.exists, self.processes[-1], self.home / "apogee.log")
+        self.start_seconds = time.time() - begin
+        self.ready = json.loads(self.ready_file.read_text())
+        return self
+
+    def launch(self):
+        """Starts the process without waiting for it."""
         config = self.write_config({})
-        ready = self.home / "ready.json"
-        ready.unlink(missing_ok=True)
-        log = self.home / "apogee.log"
-        process = self.spawn(
+        self.ready_file.unlink(missing_ok=True)
+        self.spawn(
             [str(self.binary), "serve", "--data", str(self.home / "data"), "--host", "127.0.0.1",
              "--namesrv-port", str(self.namesrv_port), "--broker-port", str(self.broker_port),
              "--proxy-port", "0", "--console-port", "0", "--metrics-port", "0",
-             "--config", str(config), "--ready-file", str(ready)], log
+             "--config", str(config), "--ready-file", str(self.ready_file)], self.home / "apogee.log"
         )  # fmt: skip
-        wait_for("apogee", 120, ready.exists, process, log)
-        self.start_seconds = time.time() - begin
-        self.ready = json.loads(ready.read_text())
-        return self
 
 
 def make(kind, home, **kwargs):
