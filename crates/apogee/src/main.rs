@@ -1,2 +1,5 @@
 //! The `apogee` program.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    apogee::cli::main()
+}
