@@ -15,7 +15,7 @@
 //! Always holds: every length is compared with the bytes that are there before it is used. An empty
 //! remark or value reads as null, as the original reads it.
 
-use crate::ext::{ExtFields, Field, Span};
+use crate::ext::{ExtFields, Field, RawField, Span};
 use crate::frame::{FrameError, Header};
 use crate::json_header::{MAX_EXT_FIELDS, Parts};
 use crate::language::LanguageCode;
@@ -121,7 +121,7 @@ pub(crate) fn fits(parts: &Parts<'_>) -> bool {
 /// When a key is longer than 32767 bytes.
 pub(crate) fn encode<'a>(
     parts: &Parts<'_>,
-    ext: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ext: impl Iterator<Item = RawField<'a>>,
     out: &mut BytesMut,
 ) -> Result<(), FrameError> {
     out.put_i16(parts.code as i16);
@@ -139,6 +139,7 @@ pub(crate) fn encode<'a>(
             .map_err(|_| FrameError::BadHeader { what: "ext key longer than 32767 bytes" })?;
         out.put_i16(key_len);
         out.put_slice(key);
+        let value = value.unwrap_or_default();
         out.put_u32(value.len() as u32);
         out.put_slice(value);
     }
@@ -163,7 +164,7 @@ mod tests {
             remark: Some(b"why"),
         };
         let mut out = BytesMut::new();
-        let ext: [(&[u8], &[u8]); 2] = [(b"a", b"1"), (b"topic", b"T")];
+        let ext: [RawField<'_>; 2] = [(b"a", Some(b"1")), (b"topic", Some(b"T"))];
         encode(&parts, ext.into_iter(), &mut out).unwrap();
         out
     }
@@ -207,7 +208,7 @@ mod tests {
             remark: Some(b""),
         };
         let mut out = BytesMut::new();
-        let ext: [(&[u8], &[u8]); 1] = [(b"a", b"")];
+        let ext: [RawField<'_>; 1] = [(b"a", None)];
         encode(&parts, ext.into_iter(), &mut out).unwrap();
         let header = decode(out.freeze()).unwrap();
         assert_eq!(

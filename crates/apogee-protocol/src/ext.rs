@@ -47,6 +47,9 @@ pub struct Field {
     pub(crate) value: Span,
 }
 
+/// Key and value of a field; `None` is null, which only the binary header can write again.
+pub(crate) type RawField<'a> = (&'a [u8], Option<&'a [u8]>);
+
 /// The extension fields of one header, in the order of the wire.
 #[derive(Clone, Default)]
 pub struct ExtFields {
@@ -118,11 +121,9 @@ impl ExtFields {
         self.fields.iter().copied()
     }
 
-    /// Keys and values as bytes, in order; a null value is empty. For the encoders.
-    pub(crate) fn raw(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields
-            .iter()
-            .map(|field| (self.bytes_of(field.key), self.value_bytes(*field).unwrap_or_default()))
+    /// Keys and values as bytes, in order; `None` is a null value. For the encoders.
+    pub(crate) fn raw(&self) -> impl Iterator<Item = RawField<'_>> {
+        self.fields.iter().map(|field| (self.bytes_of(field.key), self.value_bytes(*field)))
     }
 
     /// Keys and values in order, null values left out.
@@ -255,14 +256,18 @@ impl ExtBuf {
         self.0.len()
     }
 
-    /// Keys and values as bytes, in order.
-    pub(crate) fn raw(&self) -> RawPairs<'_> {
+    /// Keys and values as bytes, in order. For the encoders.
+    pub(crate) fn raw(&self) -> impl Iterator<Item = RawField<'_>> {
+        self.pairs().map(|(key, value)| (key, Some(value)))
+    }
+
+    fn pairs(&self) -> RawPairs<'_> {
         RawPairs { rest: &self.0 }
     }
 
     /// Keys and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.raw().map(|(key, value)| (text(key), text(value)))
+        self.pairs().map(|(key, value)| (text(key), text(value)))
     }
 
     /// The value of `key`; the last one wins.
@@ -274,7 +279,7 @@ impl ExtBuf {
     pub fn into_ext_fields(self) -> ExtFields {
         let mut fields = Vec::with_capacity(8);
         let mut at = 0;
-        for (key, value) in self.raw() {
+        for (key, value) in self.pairs() {
             let key_at = at + 8;
             fields.push(Field {
                 key: Span::side(key_at, key.len()),
@@ -306,7 +311,7 @@ impl fmt::Debug for ExtBuf {
 }
 
 /// Iterator over the pairs of an [`ExtBuf`].
-pub(crate) struct RawPairs<'a> {
+struct RawPairs<'a> {
     rest: &'a [u8],
 }
 

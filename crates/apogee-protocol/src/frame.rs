@@ -12,7 +12,7 @@
 //! Always holds: a length is compared with the limit and with what is there before anything is made of it;
 //! no input panics; the body and every unescaped text are slices of the frame. No threads, no I/O.
 
-use crate::ext::ExtFields;
+use crate::ext::{ExtFields, RawField};
 use crate::headers;
 use crate::json_header::Parts;
 use crate::language::{LanguageCode, version};
@@ -257,7 +257,7 @@ impl RemotingCommand {
 pub(crate) fn encode_head<'a>(
     parts: &Parts<'_>,
     serialize: SerializeType,
-    ext: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ext: impl Iterator<Item = RawField<'a>>,
     body_len: usize,
     out: &mut BytesMut,
 ) -> Result<(), FrameError> {

@@ -10,7 +10,7 @@
 //! (numbers in quotes, nested values, odd numbers) goes to the second reader, which is bounded in size.
 
 use crate::decimal;
-use crate::ext::{ExtFields, Field, Span};
+use crate::ext::{ExtFields, Field, RawField, Span};
 use crate::frame::{FrameError, Header};
 use crate::language::LanguageCode;
 use crate::text::Str;
@@ -229,14 +229,14 @@ impl<'a> Scanner<'a> {
         self.string().map(Some)
     }
 
-    /// A text, or the text of a number or boolean; null is left out.
-    fn scalar(&mut self) -> Option<Option<Span>> {
+    /// A text, or the text of a number or boolean, or null.
+    fn scalar(&mut self) -> Option<Span> {
         match self.peek()? {
-            b'"' => self.string().map(Some),
-            b't' => self.literal(b"true").map(|()| Some(Span::frame(self.at - 4, 4))),
-            b'f' => self.literal(b"false").map(|()| Some(Span::frame(self.at - 5, 5))),
-            b'n' => self.literal(b"null").map(|()| None),
-            _ => self.number().map(|(start, digits)| Some(Span::frame(start, digits.len()))),
+            b'"' => self.string(),
+            b't' => self.literal(b"true").map(|()| Span::frame(self.at - 4, 4)),
+            b'f' => self.literal(b"false").map(|()| Span::frame(self.at - 5, 5)),
+            b'n' => self.literal(b"null").map(|()| Span::NULL),
+            _ => self.number().map(|(start, digits)| Span::frame(start, digits.len())),
         }
     }
 
@@ -254,17 +254,37 @@ impl<'a> Scanner<'a> {
             let key = self.string()?;
             self.expect(b':')?;
             let value = self.scalar()?;
-            if let Some(value) = value {
-                if self.fields.len() >= MAX_EXT_FIELDS {
-                    return None;
-                }
-                self.fields.push(Field { key, value });
+            if self.fields.len() >= MAX_EXT_FIELDS {
+                return None;
             }
+            self.fields.push(Field { key, value });
             if !self.try_byte(b',') {
                 return self.expect(b'}');
             }
         }
     }
+}
+
+/// Whether both readers make the same of a header. For tests and fuzzing.
+///
+/// The scanner takes raw control characters in texts, as Java does; the other reader does not.
+#[doc(hidden)]
+pub fn readers_agree(header: &[u8]) -> bool {
+    let header = Bytes::from(String::from_utf8_lossy(header).into_owned());
+    let Some(fast) = scan(&header) else { return true };
+    let Ok(slow) = read_tree(&header) else {
+        return header.len() > MAX_TREE_BYTES || header.iter().any(|byte| *byte < 0x20);
+    };
+    let fixed = |parsed: &Header| {
+        (parsed.code, parsed.language, parsed.version, parsed.opaque, parsed.flag)
+    };
+    let includes = |one: &ExtFields, other: &ExtFields| {
+        one.iter().all(|(key, _)| one.get(key) == other.get(key))
+    };
+    fixed(&fast) == fixed(&slow)
+        && fast.remark == slow.remark
+        && includes(&fast.ext, &slow.ext)
+        && includes(&slow.ext, &fast.ext)
 }
 
 /// The tolerant reader: any JSON object, numbers as texts, nested values as their text.
@@ -349,14 +369,14 @@ pub(crate) struct Parts<'a> {
 /// Writes a header with its keys in the original's order.
 pub(crate) fn encode<'a>(
     parts: &Parts<'_>,
-    ext: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ext: impl Iterator<Item = RawField<'a>>,
     out: &mut BytesMut,
 ) {
     let mut digits = decimal::Buffer::new();
     out.put_slice(b"{\"code\":");
     out.put_slice(digits.format(i64::from(parts.code)).as_bytes());
     let mut any = false;
-    for (key, value) in ext {
+    for (key, value) in ext.filter_map(|(key, value)| Some((key, value?))) {
         out.put_slice(if any { b"," } else { b",\"extFields\":{" });
         any = true;
         put_string(key, out);

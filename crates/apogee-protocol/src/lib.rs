@@ -24,6 +24,8 @@ pub use codes::{CodeClass, RequestCode, ResponseCode};
 pub use ext::{ExtBuf, ExtFields, ExtWriter};
 pub use frame::{DEFAULT_MAX_FRAME_BYTES, FrameError, RemotingCommand, SerializeType, split_frame};
 pub use headers::{Header, HeaderError};
+#[doc(hidden)]
+pub use json_header::readers_agree;
 pub use language::{LanguageCode, version};
 pub use response::{Body, ReplyTo, Response};
 pub use text::Str;

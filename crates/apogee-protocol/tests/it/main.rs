@@ -8,6 +8,7 @@
 
 mod bodies;
 mod documents;
+mod entries;
 mod fixtures;
 mod frames;
 mod headers;

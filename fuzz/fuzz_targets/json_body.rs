@@ -1,0 +1,10 @@
+//! Bytes as a JSON body in fastjson's dialect, and as a compressed registration.
+//!
+//! The property tests of apogee-protocol call the same function on a stable compiler.
+#![no_main]
+
+#[path = "../../crates/apogee-protocol/tests/it/entries.rs"]
+#[allow(dead_code, reason = "each target uses one entry")]
+mod entries;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entries::json_body(bytes));
