@@ -1,6 +1,6 @@
 //! Rough speeds of the store on this machine, for a person at a terminal.
 //!
-//! `cargo run --release -p apogee-store --example store_speed -- DIR [records] [queues]`
+//! `cargo run --release -p apogee-store --example store_speed -- DIR [records, 0 = open only] [queues]`
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -110,6 +110,12 @@ fn main() {
     let mut number = |default| arguments.next().map_or(default, |n| n.parse().expect("a number"));
     let (records, queues) = (number(2_000_000), number(64));
     let config = StoreConfig::new(dir);
+    if records == 0 {
+        let store = timed("open", 1, || open(&config));
+        println!("{:?}", store.recovery());
+        timed("shutdown", 1, || store.shutdown().expect("a clean stop"));
+        return;
+    }
     let mut plain = config.clone();
     plain.store_path_root_dir = plain.store_path_root_dir.join("plain");
     plain.message_index_enable = false;

@@ -448,19 +448,24 @@ impl ConsumeQueue {
     /// Takes the files found in the queue's folder (their first units, ascending and without
     /// holes) and finds the last unit. Units that reach past `limit` in the commit log are cut
     /// off; `crashed` says that the rest of the last file may hold anything.
-    pub(crate) fn load(&self, bases: &[i64], limit: i64, crashed: bool) -> io::Result<()> {
+    pub(crate) fn load(
+        &self,
+        bases: &[i64],
+        limit: i64,
+        crashed: bool,
+    ) -> io::Result<Option<Unit>> {
         let per_file = self.env.units_per_file;
         let (Some(first), Some(last)) = (bases.first().copied(), bases.last().copied()) else {
-            return Ok(());
+            return Ok(None);
         };
         let mut inner = self.inner.lock();
         inner.first = first;
         // Files from the end, until one has a unit that stays.
         let mut base = last;
-        let end = loop {
-            let end = self.find_end(base, limit)?;
+        let (end, unit) = loop {
+            let (end, unit) = self.find_end(base, limit)?;
             if end > base || base == first {
-                break end;
+                break (end, unit);
             }
             base -= per_file;
         };
@@ -472,26 +477,27 @@ impl ConsumeQueue {
         inner.files_end = base + per_file;
         inner.tail_start = end;
         self.max.store(end, Ordering::Release);
-        Ok(())
+        Ok(unit)
     }
 
-    /// End of the valid units of a file: behind the last one below `limit`.
-    fn find_end(&self, base: i64, limit: i64) -> io::Result<i64> {
+    /// End of the valid units of a file, behind the last one below `limit`, and that unit.
+    fn find_end(&self, base: i64, limit: i64) -> io::Result<(i64, Option<Unit>)> {
         let file = self.file(base, false)?;
         let (mut low, mut high) = (0, self.env.units_per_file);
         let mut bytes = [0; UNIT_SIZE];
+        let mut last = None;
         while low < high {
             let middle = low + (high - low) / 2;
             file.read_exact_at(&mut bytes, middle as u64 * UNIT_SIZE as u64)?;
-            let stays =
-                Unit::decode(&bytes).is_some_and(|unit| unit.is_written() && unit.end() <= limit);
-            if stays {
+            let unit = Unit::decode(&bytes).filter(|unit| unit.is_written() && unit.end() <= limit);
+            if unit.is_some() {
                 low = middle + 1;
+                last = unit;
             } else {
                 high = middle;
             }
         }
-        Ok(base + low)
+        Ok((base + low, last))
     }
 
     /// Zeroes everything behind `end` in a file.
@@ -509,15 +515,6 @@ impl ConsumeQueue {
             file.set_len(size)?;
         }
         Ok(())
-    }
-
-    /// The last unit, if there is one.
-    pub(crate) fn last_unit(&self) -> io::Result<Option<Unit>> {
-        let max = self.max_offset();
-        if max <= self.first_unit() {
-            return Ok(None);
-        }
-        self.unit(max - 1)
     }
 
     /// Removes files whose last message is no longer in the commit log; never the last file.

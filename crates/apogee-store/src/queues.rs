@@ -9,7 +9,7 @@
 //! Locks: one read-write lock around the table, held for look-ups only. Order: append lock, then
 //! dispatch lock, then this one, then a queue's own.
 
-use crate::consume_queue::{ConsumeQueue, QueueEnv};
+use crate::consume_queue::{ConsumeQueue, QueueEnv, Unit};
 use crate::document::write_durably;
 use crate::error::StoreError;
 use crate::queue_listing::Listing;
@@ -36,6 +36,15 @@ pub(crate) struct Queues {
 struct Table {
     topics: HashMap<Arc<str>, BTreeMap<i32, Arc<ConsumeQueue>>>,
     tombstones: HashMap<Arc<str>, i64>,
+}
+
+/// What loading found.
+#[derive(Debug, Default)]
+pub(crate) struct LoadedQueues {
+    /// Queues whose files could not be used; they are gone and must be rebuilt.
+    pub(crate) damaged: usize,
+    /// Commit log offset of the newest message any queue knows.
+    pub(crate) last_physical_offset: Option<i64>,
 }
 
 /// Whether a topic may become a folder name.
@@ -66,11 +75,16 @@ impl Queues {
         })
     }
 
-    /// Loads the queues found on the disk. Units that reach past `limit` are cut off. Gives the
-    /// queues whose files could not be used; their files are gone and they must be rebuilt.
-    pub(crate) fn load(&self, limit: i64, crashed: bool, own: bool) -> Result<usize, StoreError> {
+    /// Loads the queues found on the disk. Units that reach past `limit` are cut off. `own` says
+    /// that this program wrote them last, so that a short file is damage and not another setting.
+    pub(crate) fn load(
+        &self,
+        limit: i64,
+        crashed: bool,
+        own: bool,
+    ) -> Result<LoadedQueues, StoreError> {
         self.empty_trash();
-        let mut damaged = 0;
+        let mut loaded = LoadedQueues::default();
         let mut table = self.table.write();
         for topic in list_names(&self.env.root) {
             if !is_safe_folder(&topic) {
@@ -83,23 +97,28 @@ impl Queues {
                     continue;
                 };
                 let queue_ref = self.make(&shared, queue_id, &table);
-                if !self.load_queue(&queue_ref, limit, crashed, own)? {
-                    damaged += 1;
+                match self.load_queue(&queue_ref, limit, crashed, own)? {
+                    Some(last) => {
+                        let last = last.filter(|unit| !unit.is_filler());
+                        let offset = last.map(|unit| unit.physical_offset);
+                        loaded.last_physical_offset = loaded.last_physical_offset.max(offset);
+                    }
+                    None => loaded.damaged += 1,
                 }
-                queue_ref.settle();
                 table.topics.entry(Arc::clone(&shared)).or_default().insert(queue_id, queue_ref);
             }
         }
-        Ok(damaged)
+        Ok(loaded)
     }
 
+    /// Gives the queue's last unit, or `None` when its files were unusable and are gone.
     fn load_queue(
         &self,
         queue: &ConsumeQueue,
         limit: i64,
         crashed: bool,
         own: bool,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Option<Unit>>, StoreError> {
         let dir = queue.dir();
         let listing =
             Listing::of(&dir, self.env.units_per_file).map_err(StoreError::io("list", &dir))?;
@@ -107,7 +126,7 @@ impl Queues {
             Listing::Short(path, _) if own => {
                 tracing::warn!(path = %path.display(), "a queue file is cut short; its queue is rebuilt from the commit log");
                 self.reset_files(queue)?;
-                Ok(false)
+                Ok(None)
             }
             Listing::Short(path, len) | Listing::OtherSize(path, len) => Err(StoreError::Config {
                 key: "mappedFileSizeConsumeQueue",
@@ -118,11 +137,11 @@ impl Queues {
                 ),
             }),
             Listing::Files(bases) => match queue.load(&bases, limit, crashed) {
-                Ok(()) => Ok(true),
+                Ok(last) => Ok(Some(last)),
                 Err(error) => {
                     tracing::warn!(queue = ?queue, %error, "the queue's files cannot be read; they are rebuilt from the commit log");
                     self.reset_files(queue)?;
-                    Ok(false)
+                    Ok(None)
                 }
             },
         }

@@ -61,8 +61,10 @@ impl Recovery<'_> {
         let mut damaged = 0;
         let mut start = min;
         if !crashed {
-            damaged = self.queues.load(self.log.segments.end(), false, self.manifest.is_some())?;
-            match self.clean_start() {
+            let loaded =
+                self.queues.load(self.log.segments.end(), false, self.manifest.is_some())?;
+            damaged = loaded.damaged;
+            match self.clean_start(loaded.last_physical_offset) {
                 Some(position) => start = position,
                 // The queues know more than the log: nothing they say can be relied on.
                 None => crashed = true,
@@ -75,7 +77,8 @@ impl Recovery<'_> {
         let cut = self.cut(&walked, crashed)?;
         if crashed {
             self.queues.forget_all();
-            damaged = self.queues.load(start.min(walked.end), true, self.manifest.is_some())?;
+            let own = self.manifest.is_some();
+            damaged = self.queues.load(start.min(walked.end), true, own)?.damaged;
         }
         damaged += self.check_manifest(start.min(walked.end), crashed)?;
         let mut from = start.min(walked.end);
@@ -106,14 +109,7 @@ impl Recovery<'_> {
 
     /// Start after a clean stop: the last message that any queue knows. `None` when that message
     /// is not in the log.
-    fn clean_start(&self) -> Option<i64> {
-        let mut last = None;
-        for queue in self.queues.all() {
-            let unit = queue.last_unit().ok()?;
-            if let Some(unit) = unit.filter(|unit| !unit.is_filler()) {
-                last = last.max(Some(unit.physical_offset));
-            }
-        }
+    fn clean_start(&self, last: Option<i64>) -> Option<i64> {
         let min = self.log.min();
         match last {
             Some(at) if at >= min => self.is_record(at).then_some(at),
