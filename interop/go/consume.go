@@ -393,6 +393,8 @@ func pull(c *ctx) error {
 		return err
 	}
 	c.onClose(func() { _ = reader.Shutdown() })
+	// The original shows a message in its queue a moment after it acknowledged it.
+	time.Sleep(300 * time.Millisecond)
 	page, err := reader.PullFrom(context.Background(), mqs[0], 10, 20)
 	if err != nil {
 		return err

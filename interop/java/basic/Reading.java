@@ -36,6 +36,14 @@ final class Reading {
         for (int i = 0; i < 50; i++) {
             Sending.ok(p.send(Ctx.message(topic, i % 2 == 0 ? "even" : "odd", "", "m" + i)));
         }
+        // The original shows a message in its queue a moment after it acknowledged it.
+        ctx.until(10, "all 50 in the queue", () -> {
+            try {
+                return c.maxOffset(mq) == 50;
+            } catch (MQClientException e) {
+                return false;
+            }
+        });
         PullResult page = c.pull(mq, "*", 10, 20);
         Ctx.equal(PullStatus.FOUND, page.getPullStatus(), "status of a page");
         Ctx.equal(20, page.getMsgFoundList().size(), "size of a page of 20");
