@@ -120,6 +120,12 @@ def machine():
     return f"{os.cpu_count()} processors ({model}), {gib:.0f} GiB memory, Linux {platform.release()}"
 
 
+def revision(folder):
+    """The commit that is compared, marked when the work tree differs from it."""
+    described = version(["git", "-C", str(folder), "describe", "--always", "--dirty"])
+    return f"ApogeeMQ at {described}"
+
+
 def version(words):
     try:
         done = subprocess.run(words, capture_output=True, text=True)

@@ -29,7 +29,11 @@ CLIENTS = {
     "java32": BASIC,
     "go": GO,
 }
+# What writes for the mixed readings: each client, and the newest one with the compressions that 4.9 can read.
+WRITERS = {suite: [(suite, "ZLIB")] for suite in CLIENTS}
+WRITERS["java5"] += [("java5-lz4", "LZ4"), ("java5-zstd", "ZSTD")]
 MIXES = [f"{consumer}-reads-{producer}" for consumer in CLIENTS for producer in CLIENTS if consumer != producer]
+MIXES += ["java49-reads-java5-lz4", "java49-reads-java5-zstd"]
 
 
 def everything():
@@ -78,7 +82,7 @@ class Shared:
                 for name in admin:
                     self.report.skip("mqadmin", name, str(e))
             for suite in CLIENTS:
-                mixing = any(m.startswith(suite + "-") or m.endswith("-" + suite) for m in mixes)
+                mixing = any(m.startswith(f"{suite}-reads-") or f"-reads-{suite}" in m for m in mixes)
                 if suite in suites or mixing:
                     self.clients(suite, suite in suites, mixing)
             self.mix(mixes)
@@ -120,12 +124,13 @@ class Shared:
         driver.collect(self.report, 420)
         if mixing:
             driver.suite = "mix"
-            driver.submit(f"mix-produce:{suite}-writes", prefix=prefix, topic=f"{self.prefix}-mix-{suite}",
-                          broker=self.server.broker)  # fmt: skip
+            for writer, codec in WRITERS[suite]:
+                driver.submit(f"mix-produce:{writer}-writes", prefix=prefix, topic=f"{self.prefix}-mix-{writer}",
+                              broker=self.server.broker, codec=codec)  # fmt: skip
             before = self.report.count("FAIL")
             driver.collect(self.report, 60)
             if self.report.count("FAIL") == before:
-                self.produced.add(suite)
+                self.produced.update(writer for writer, _ in WRITERS[suite])
 
     def prepare(self, suite, name, prefix):
         """What a scenario needs that its client cannot make itself; None when it can't be had."""
