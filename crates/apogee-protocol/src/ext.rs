@@ -93,7 +93,7 @@ impl ExtFields {
         if end > buffer.len() {
             return Str::new();
         }
-        Str::from_utf8(buffer.slice(start..end)).unwrap_or_default()
+        Str::trusted(buffer.slice(start..end))
     }
 
     /// The value bytes of a field; `None` when the value is null.

@@ -13,6 +13,7 @@ use crate::decimal;
 use crate::ext::{ExtFields, Field, RawField, Span};
 use crate::frame::{FrameError, Header};
 use crate::language::LanguageCode;
+use crate::swar;
 use crate::text::Str;
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -117,7 +118,7 @@ impl<'a> Scanner<'a> {
     fn plain_string(&mut self) -> Option<&'a [u8]> {
         self.expect(b'"')?;
         let rest = self.rest();
-        let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        let len = swar::end_of_plain(rest)?;
         (rest.get(len) == Some(&b'"')).then_some(())?;
         self.at += len + 1;
         rest.get(..len)
@@ -128,7 +129,7 @@ impl<'a> Scanner<'a> {
         self.expect(b'"')?;
         let start = self.at;
         let rest = self.rest();
-        let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        let len = swar::end_of_plain(rest)?;
         if rest.get(len) == Some(&b'"') {
             self.at += len + 1;
             return Some(Span::frame(start, len));
@@ -146,7 +147,7 @@ impl<'a> Scanner<'a> {
         }
         loop {
             let rest = self.rest();
-            let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+            let len = swar::end_of_plain(rest)?;
             self.side.extend_from_slice(rest.get(..len)?);
             self.at += len + 1;
             if rest.get(len) == Some(&b'"') {
@@ -403,9 +404,7 @@ pub(crate) fn put_string(text: &[u8], out: &mut BytesMut) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     out.put_u8(b'"');
     let mut rest = text;
-    while let Some(at) =
-        rest.iter().position(|byte| *byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7f))
-    {
+    while let Some(at) = swar::first_to_escape(rest) {
         let (plain, tail) = rest.split_at(at);
         out.put_slice(plain);
         let Some((byte, tail)) = tail.split_first() else { break };

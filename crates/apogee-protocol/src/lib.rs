@@ -18,6 +18,7 @@ mod json_header;
 mod language;
 pub mod lenient;
 mod response;
+mod swar;
 mod text;
 
 pub use codes::{CodeClass, RequestCode, ResponseCode};

@@ -35,6 +35,12 @@ impl Str {
         Ok(Str(bytes))
     }
 
+    /// Takes over bytes cut out of a text that was checked, between ASCII characters.
+    pub(crate) fn trusted(bytes: Bytes) -> Self {
+        debug_assert!(std::str::from_utf8(&bytes).is_ok());
+        Str(bytes)
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         // Checked on the way in. Checking again costs a few nanoseconds for the short ASCII texts of

@@ -84,15 +84,17 @@ impl Header for SendMessageHeader {
         let mut seen = [None; 13];
         let mut rpc = RpcSeen::default();
         for field in ext.fields() {
-            let key = ext.key(field);
+            let key = ext.key_bytes(field);
             // One-letter names are the hot path: their place in the alphabet is their place in the table.
-            let at = match key.as_bytes() {
+            let at = match key {
                 [letter @ b'a'..=b'm'] => usize::from(letter - b'a'),
-                _ => NAMES.iter().position(|(_, long)| *long == key).unwrap_or(NAMES.len()),
+                _ => {
+                    NAMES.iter().position(|(_, long)| long.as_bytes() == key).unwrap_or(NAMES.len())
+                }
             };
             match seen.get_mut(at) {
                 Some(place) => *place = Some(field),
-                None => rpc.take(key, field),
+                None => rpc.take(ext.key(field), field),
             }
         }
         let [a, b, c, d, e, f, g, h, i, j, k, l, m] = seen;

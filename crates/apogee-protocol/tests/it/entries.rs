@@ -6,7 +6,7 @@ use apogee_protocol::{Header, RemotingCommand, lenient, split_frame};
 use bytes::BytesMut;
 
 /// Bytes as a stream of frames.
-pub fn frame(bytes: &[u8]) {
+pub(crate) fn frame(bytes: &[u8]) {
     let mut buf = BytesMut::from(bytes);
     while let Ok(Some(frame)) = split_frame(&mut buf, 1 << 20) {
         if let Some(header) = frame.get(4..) {
@@ -28,7 +28,7 @@ pub fn frame(bytes: &[u8]) {
 }
 
 /// Bytes as a body, and as a registration.
-pub fn json_body(bytes: &[u8]) {
+pub(crate) fn json_body(bytes: &[u8]) {
     if let Ok(standard) = lenient::to_standard(bytes) {
         let again = lenient::to_standard(standard.as_bytes());
         assert_eq!(again.as_ref(), Ok(&standard), "standard JSON must stay as it is");

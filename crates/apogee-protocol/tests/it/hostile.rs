@@ -1,9 +1,7 @@
 //! Nothing from the wire panics, and readers that do the same agree.
 
 use crate::entries::{frame, json_body};
-use apogee_protocol::{
-    Header, LanguageCode, RemotingCommand, SerializeType, Str, lenient, split_frame,
-};
+use apogee_protocol::{LanguageCode, RemotingCommand, SerializeType, Str, lenient, split_frame};
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
