@@ -9,7 +9,8 @@
 //! a failed run are given back; after a failed write or flush nothing is written until
 //! [`CommitLog::try_repair`] has rewritten and flushed what is in doubt ("poisoned").
 //!
-//! Locks: `writer` is the append lock, the outermost of the store. Readers take none of it.
+//! Locks: `writer` is the append lock; nothing is called from under it but the queue table. Readers
+//! take none of it. `flush_lock` keeps flushes and repairs apart and comes first.
 
 use crate::append::{Appending, Placed};
 use crate::consume_queue::ConsumeQueue;
@@ -330,8 +331,20 @@ impl CommitLog {
         if self.poison().is_none() {
             return Ok(());
         }
-        let _writer = self.writer.lock();
         let _one = self.flush_lock.lock();
+        let to = {
+            let _writer = self.writer.lock();
+            self.restore()?
+        };
+        // Outside the append lock: whoever is told of arrivals may append.
+        visible(to);
+        self.flushed.advance(to);
+        tracing::info!(position = to, "the store takes writes again");
+        Ok(())
+    }
+
+    /// Brings everything appended to the disk anew. Needs both locks.
+    fn restore(&self) -> Result<i64, StoreError> {
         let (from, to) = (self.flushed.get(), self.appended.get());
         let mut at = from;
         while at < to {
@@ -345,14 +358,11 @@ impl CommitLog {
             segment.zero_from(at).map_err(StoreError::io("clear the end of", segment.path()))?;
         }
         self.sync_range(from, to)?;
-        self.poisoned.store(false, Ordering::Release);
-        self.flushed_timestamp
-            .store(self.last_store_timestamp.load(Ordering::Acquire), Ordering::Release);
-        visible(to);
+        let timestamp = self.last_store_timestamp.load(Ordering::Acquire);
+        self.flushed_timestamp.store(timestamp, Ordering::Release);
         self.flushed.clear_failure();
-        self.flushed.advance(to);
-        tracing::info!(position = to, "the store takes writes again");
-        Ok(())
+        self.poisoned.store(false, Ordering::Release);
+        Ok(to)
     }
 
     /// A failed flush may have dropped dirty pages' state: the bytes are written again.

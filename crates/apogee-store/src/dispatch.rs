@@ -20,7 +20,7 @@ use apogee_model::record::{LogEntry, RecordView, parse_entry};
 use apogee_model::sys_flag;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering, fence};
 
 /// Arrivals told at once at most; a longer round tells several times.
 const MAX_ARRIVALS: usize = 1_024;
@@ -143,12 +143,17 @@ impl Dispatcher {
         visible: i64,
     ) -> Result<(), DispatchError> {
         self.visible.fetch_max(visible, Ordering::AcqRel);
+        // Either the other thread, which looks again after it unlocked, sees our position, or we
+        // see its lock free: the two fences rule out that both miss.
+        fence(Ordering::SeqCst);
         while self.dispatched() < self.visible() {
             let Some(mut state) = self.state.try_lock() else {
                 return Ok(());
             };
             let result = self.round(context, &mut state);
             tell(&mut state, context.listener);
+            drop(state);
+            fence(Ordering::SeqCst);
             result?;
         }
         Ok(())

@@ -136,6 +136,19 @@ impl Chains {
         Ok(Self { file: Arc::new(file), header, shape })
     }
 
+    /// Looks at every entry in order. `visit` gets its number, the entry and whether its link to
+    /// the previous entry of its slot is right.
+    pub(crate) fn each(&self, mut visit: impl FnMut(i32, &Entry, bool)) -> io::Result<()> {
+        let mut newest: std::collections::HashMap<usize, i32> = std::collections::HashMap::new();
+        for number in 1..self.header.next_entry {
+            if let Some(entry) = self.entry(number)? {
+                let previous = newest.insert(self.shape.slot_of(entry.hash), number);
+                visit(number, &entry, entry.previous == previous.unwrap_or(0));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the file has its full length.
     pub(crate) fn is_whole(&self) -> bool {
         let size = self.shape.file_size();

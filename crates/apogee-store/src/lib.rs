@@ -42,7 +42,9 @@ mod scan;
 pub mod cleaning;
 pub mod delay_level;
 pub mod document;
+pub mod inspect;
 pub mod progress;
+mod queue_units;
 mod threads;
 
 mod be;

@@ -22,6 +22,9 @@ use crate::error::StoreError;
 use std::fmt::Write;
 use std::path::Path;
 
+/// The file's name in the store's root.
+pub(crate) const FILE_NAME: &str = "derived.manifest";
+
 /// What a checkpoint vouches for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {

@@ -1,7 +1,7 @@
 //! The store: opening and closing, and the questions that need no plan.
 //!
 //! Owns the commit log, the queues, the index and the files that tell how the last stop was.
-//! Everything is `&self` and thread safe. Locks, outermost first: append lock, flush lock, dispatch
+//! Everything is `&self` and thread safe. Locks, outermost first: flush lock, append lock or dispatch
 //! lock, queue table, a single queue or the index. Readers take only short ones of the last three.
 
 use crate::append::Placed;
@@ -15,7 +15,7 @@ use crate::dispatch::{ArrivalListener, DispatchContext, Dispatcher};
 use crate::error::{AppendError, StoreError};
 use crate::guard::Guard;
 use crate::index::Index;
-use crate::manifest::{Manifest, VouchedQueue};
+use crate::manifest::{self, Manifest, VouchedQueue};
 use crate::progress::Progress;
 use crate::queue_files::QueueFiles;
 use crate::queues::Queues;
@@ -59,7 +59,7 @@ impl MessageStore {
         let guard = Guard::take(&root)?;
         let crashed = guard.was_aborted();
         let checkpoint = Checkpoint::load(&root.join("checkpoint"));
-        let manifest = Manifest::load(&root.join(MANIFEST), &checkpoint);
+        let manifest = Manifest::load(&root.join(manifest::FILE_NAME), &checkpoint);
         let segments = Segments::open(
             config.commit_log_dir(),
             config.mapped_file_size_commit_log,
@@ -305,14 +305,14 @@ impl MessageStore {
         checkpoint.save(&root.join("checkpoint"))?;
         let index_files = self.index.as_ref().map(Index::files);
         let newest = |files: &Vec<(String, i64)>| files.last().map_or(-1, |(_, newest)| *newest);
-        let manifest = Manifest {
+        let vouched = Manifest {
             position: reached.position,
             log_min,
             indexed: index_files.as_ref().map(newest),
             index_files: index_files.unwrap_or_default(),
             queues,
         };
-        manifest.save(&root.join(MANIFEST), &checkpoint)
+        vouched.save(&root.join(manifest::FILE_NAME), &checkpoint)
     }
 
     /// Closes cleanly: no more appends, everything on the disk, the `abort` file gone. Threads must
@@ -399,8 +399,6 @@ impl MessageStore {
         self.log.flushed().get() >= placed.end()
     }
 }
-
-const MANIFEST: &str = "derived.manifest";
 
 /// The part of RAM that counts as holding the newest messages.
 fn memory_window(config: &StoreConfig) -> i64 {

@@ -233,8 +233,11 @@ impl MessageStore {
         let end = max.min(request.offset.saturating_add(scan_limit));
         let mut skip_below = i64::MIN;
         let mut at = request.offset;
+        // What is asked for comes at once; only a read that filters much goes on in large steps.
+        let mut step = request.max_num.clamp(1, READ_AHEAD);
         while at < end {
-            let wanted = READ_AHEAD.min(request.max_num.max(1)).min((end - at) as usize);
+            let wanted = step.min((end - at) as usize);
+            step = READ_AHEAD;
             let units = queue.read(at, wanted)?;
             if units.is_empty() {
                 return Ok(());

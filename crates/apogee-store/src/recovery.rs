@@ -23,6 +23,7 @@ use crate::manifest::{Manifest, VouchedQueue};
 use crate::queues::Queues;
 use crate::scan::{Stop, Walked, walk};
 use apogee_model::record::{LogEntry, parse_entry};
+use std::ops::ControlFlow;
 
 /// What recovery works with.
 pub(crate) struct Recovery<'a> {
@@ -34,6 +35,21 @@ pub(crate) struct Recovery<'a> {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) manifest: Option<Manifest>,
     pub(crate) crashed: bool,
+}
+
+/// Where recovery begins.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    /// A record from which the log is read.
+    scan: i64,
+    /// Position below which queues and index are complete.
+    derived: i64,
+}
+
+impl Start {
+    fn at(position: i64) -> Self {
+        Self { scan: position, derived: position }
+    }
 }
 
 /// What recovery did.
@@ -57,31 +73,29 @@ impl Recovery<'_> {
     /// Runs all steps.
     pub(crate) fn run(&self) -> Result<RecoveryReport, StoreError> {
         let min = self.log.min();
-        let mut crashed = self.crashed;
+        let own = self.manifest.is_some();
+        let mut clean = None;
         let mut damaged = 0;
-        let mut start = min;
-        if !crashed {
-            let loaded =
-                self.queues.load(self.log.segments.end(), false, self.manifest.is_some())?;
+        if !self.crashed {
+            let loaded = self.queues.load(self.log.segments.end(), false, own)?;
             damaged = loaded.damaged;
-            match self.clean_start(loaded.last_physical_offset) {
-                Some(position) => start = position,
-                // The queues know more than the log: nothing they say can be relied on.
-                None => crashed = true,
-            }
+            clean = self.clean_start(loaded.last_physical_offset);
         }
-        if crashed {
-            start = self.crash_start()?;
-        }
-        let walked = walk(&self.log.segments, start, self.config.check_crc_on_recover, |_, _| {})?;
+        // Without a clean start the queues know more than the log: recover as after a crash.
+        let crashed = clean.is_none();
+        let start = clean.map_or_else(|| self.crash_start(), Ok)?;
+        let walked =
+            walk(&self.log.segments, start.scan, self.config.check_crc_on_recover, |_, _| {
+                ControlFlow::Continue(())
+            })?;
         let cut = self.cut(&walked, crashed)?;
+        let derived = start.derived.min(walked.end);
         if crashed {
             self.queues.forget_all();
-            let own = self.manifest.is_some();
-            damaged = self.queues.load(start.min(walked.end), true, own)?.damaged;
+            damaged = self.queues.load(derived, true, own)?.damaged;
         }
-        damaged += self.check_manifest(start.min(walked.end), crashed)?;
-        let mut from = start.min(walked.end);
+        damaged += self.check_manifest(derived, crashed)?;
+        let mut from = derived;
         if damaged > 0 {
             from = min;
         }
@@ -99,7 +113,7 @@ impl Recovery<'_> {
         self.log.settle(walked.end, last_timestamp);
         Ok(RecoveryReport {
             crashed: self.crashed,
-            scanned_from: start,
+            scanned_from: start.scan,
             dispatched_from: from,
             end: walked.end,
             cut,
@@ -109,11 +123,11 @@ impl Recovery<'_> {
 
     /// Start after a clean stop: the last message that any queue knows. `None` when that message
     /// is not in the log.
-    fn clean_start(&self, last: Option<i64>) -> Option<i64> {
+    fn clean_start(&self, last: Option<i64>) -> Option<Start> {
         let min = self.log.min();
         match last {
-            Some(at) if at >= min => self.is_record(at).then_some(at),
-            _ => Some(min),
+            Some(at) if at >= min => self.is_record(at).then_some(Start::at(at)),
+            _ => Some(Start::at(min)),
         }
     }
 
@@ -137,38 +151,24 @@ impl Recovery<'_> {
     }
 
     /// Start after a crash.
-    fn crash_start(&self) -> Result<i64, StoreError> {
+    fn crash_start(&self) -> Result<Start, StoreError> {
         let min = self.log.min();
-        if let Some(manifest) = &self.manifest {
-            let at = manifest.position;
-            let in_log = at >= min && at <= self.log.segments.end();
-            let at_end = at == self.log.segments.end();
-            // Behind the last vouched record there is a record, a blank, or nothing yet.
-            if in_log && (at_end || self.first_entry_is_sound(at)) {
-                return Ok(at);
-            }
+        let last_record = self.checkpoint.logics_physical_offset;
+        if let Some(manifest) = &self.manifest
+            && last_record >= min
+            && last_record < manifest.position
+            && self.is_record(last_record)
+        {
+            return Ok(Start { scan: last_record, derived: manifest.position });
         }
         let safe = self.checkpoint.safe_timestamp();
         for segment in self.log.segments.all().into_iter().rev() {
             let first = self.first_timestamp(segment.base())?;
             if first.is_some_and(|timestamp| timestamp > 0 && timestamp <= safe) {
-                return Ok(segment.base());
+                return Ok(Start::at(segment.base()));
             }
         }
-        Ok(min)
-    }
-
-    fn first_entry_is_sound(&self, at: i64) -> bool {
-        if self.is_record(at) {
-            return true;
-        }
-        let Some(segment) = self.log.segments.find(at) else {
-            return false;
-        };
-        let place = (at - segment.base()) as usize;
-        let left = (segment.end() - at) as usize;
-        // A torn record here is for the walk to judge; the position itself is vouched for.
-        segment.read_copy(place, left.min(8)).is_ok()
+        Ok(Start::at(min))
     }
 
     fn first_timestamp(&self, base: i64) -> Result<Option<i64>, StoreError> {
@@ -187,7 +187,7 @@ impl Recovery<'_> {
         let end = walked.end;
         let reason = match &walked.stop {
             Stop::Damaged(reason) => Some(reason.clone()),
-            Stop::Unwritten | Stop::FilesEnd => None,
+            Stop::Unwritten | Stop::FilesEnd | Stop::Asked => None,
         };
         let segment = self.log.segments.find(end);
         let next_base = segment.as_ref().map_or(end, |segment| segment.end());

@@ -6,6 +6,7 @@ use crate::error::StoreError;
 use crate::segment::Segment;
 use crate::segments::Segments;
 use apogee_model::record::{LogEntry, RecordView, parse_entry};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Bytes read at a time; a larger record gets a window of its own size.
@@ -18,6 +19,8 @@ pub(crate) enum Stop {
     Unwritten,
     /// The log's last file is full.
     FilesEnd,
+    /// The visitor had seen enough.
+    Asked,
     /// Something that is no valid record.
     Damaged(String),
 }
@@ -39,7 +42,7 @@ pub(crate) fn walk(
     segments: &Segments,
     start: i64,
     check_crc: bool,
-    mut visit: impl FnMut(i64, &RecordView<'_>),
+    mut visit: impl FnMut(i64, &RecordView<'_>) -> ControlFlow<()>,
 ) -> Result<Walked, StoreError> {
     let mut walked = Walked { end: start, last: None, stop: Stop::FilesEnd };
     let mut window = Window::default();
@@ -62,7 +65,7 @@ fn walk_segment(
     check_crc: bool,
     window: &mut Window,
     walked: &mut Walked,
-    visit: &mut impl FnMut(i64, &RecordView<'_>),
+    visit: &mut impl FnMut(i64, &RecordView<'_>) -> ControlFlow<()>,
 ) -> Result<Option<Stop>, StoreError> {
     window.start = 0;
     window.bytes.clear();
@@ -82,9 +85,12 @@ fn walk_segment(
                 if check_crc && !record.check_crc() {
                     return Ok(Some(Stop::Damaged("the body's checksum is wrong".into())));
                 }
-                visit(walked.end, &record);
+                let at = walked.end;
                 walked.last = Some((walked.end, record.store_timestamp()));
                 walked.end += record.total_size() as i64;
+                if visit(at, &record).is_break() {
+                    return Ok(Some(Stop::Asked));
+                }
             }
             Ok(LogEntry::Blank { size }) if size == left => {
                 walked.end = segment.end();

@@ -88,6 +88,14 @@ impl Segment {
         Self::map(path, file, base, size, faults)
     }
 
+    /// Opens an existing file of any length for looking at it.
+    pub(crate) fn open_read_only(path: PathBuf, base: i64) -> Result<Arc<Self>, StoreError> {
+        let file = File::open(&path).map_err(StoreError::io("open", &path))?;
+        let len = file.metadata().map_err(StoreError::io("inspect", &path))?.len();
+        let size = usize::try_from(len).unwrap_or(usize::MAX);
+        Self::map(path, file, base, size, None)
+    }
+
     #[allow(
         unsafe_code,
         reason = "mapping a file is unsafe because another process could shorten it; the store's lock file and the full length set above rule that out"

@@ -43,6 +43,31 @@ impl Segments {
         Ok(Self { dir, size, faults, list: RwLock::new(list) })
     }
 
+    /// Opens all files of `dir` for looking at them; nothing is changed. The size is that of the
+    /// first file.
+    pub(crate) fn open_read_only(dir: PathBuf) -> Result<Self, StoreError> {
+        let mut found = list_segment_files(&dir)?;
+        found.sort_unstable_by_key(|(base, _)| *base);
+        let list = found
+            .into_iter()
+            .map(|(base, path)| Segment::open_read_only(path, base))
+            .collect::<Result<VecDeque<_>, _>>()?;
+        let size = list.front().map_or(0, |first| first.end() - first.base());
+        let mut before: Option<i64> = None;
+        for segment in &list {
+            if let Some(offset) = before.filter(|end| *end != segment.base()) {
+                return Err(StoreError::MissingSegment { path: dir, offset });
+            }
+            before = Some(segment.base() + size);
+        }
+        Ok(Self {
+            dir,
+            size: usize::try_from(size).unwrap_or(0).max(1),
+            faults: None,
+            list: RwLock::new(list),
+        })
+    }
+
     /// The folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-fn fixture(name: &str) -> PathBuf {
+pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
@@ -15,7 +15,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-fn config(name: &str, root: &Path) -> StoreConfig {
+pub fn config(name: &str, root: &Path) -> StoreConfig {
     let meta = json(&fixture(name).join("meta.json"));
     let size = |key: &str| meta[key].as_u64().unwrap() as usize;
     let mut config = StoreConfig::new(root);
@@ -28,7 +28,7 @@ fn config(name: &str, root: &Path) -> StoreConfig {
     config
 }
 
-fn open_copy(name: &str, root: &Path) -> Arc<MessageStore> {
+pub fn open_copy(name: &str, root: &Path) -> Arc<MessageStore> {
     copy_dir(&fixture(name).join("root"), root);
     open(config(name, root))
 }

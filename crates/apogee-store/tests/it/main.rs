@@ -12,5 +12,6 @@ mod basics;
 mod cleaning;
 mod crash;
 mod golden;
+mod inspection;
 mod model;
 mod support;
