@@ -23,12 +23,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Topic whose settings a topic takes that a send creates.
 pub(crate) const AUTO_CREATE_TOPIC: &str = apogee_model::names::AUTO_CREATE_TOPIC;
 
+/// Queues of a topic that a send creates.
+pub(crate) const NEW_TOPIC_QUEUES: i32 = 4;
+
 /// The name servers to ask: those given, else `NAMESRV_ADDR`, else the one on this machine.
 pub(crate) fn name_servers(given: Option<&str>) -> String {
     given
         .map(str::to_owned)
         .or_else(|| std::env::var("NAMESRV_ADDR").ok())
         .unwrap_or_else(|| "127.0.0.1:9876".to_owned())
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Why a command could not do what it was asked to.
@@ -38,9 +47,13 @@ pub(crate) enum RequestError {
     NotResolved { address: String, source: std::io::Error },
     #[error("no name server can be reached: {0}")]
     NameServersUnreachable(String),
-    #[error("topic {topic} does not exist: name server {name_server} knows no broker that has it{hint}")]
+    #[error(
+        "topic {topic} does not exist: name server {name_server} knows no broker that has it{hint}"
+    )]
     TopicAbsent { topic: String, name_server: String, hint: &'static str },
-    #[error("topic {topic} has no living broker that is a master: its brokers have expired or wait for one")]
+    #[error(
+        "topic {topic} has no living broker that is a master: its brokers have expired or wait for one"
+    )]
     NoBroker { topic: String },
     #[error("no queue of topic {topic} can be {what}: its permissions forbid it")]
     NoQueue { topic: String, what: &'static str },
@@ -105,7 +118,9 @@ impl Requests {
         let mut failures = Vec::new();
         for address in &self.name_servers {
             if let Err(source) = apogee_net::client::resolve(address).await {
-                failures.push(RequestError::NotResolved { address: address.clone(), source }.to_string());
+                failures.push(
+                    RequestError::NotResolved { address: address.clone(), source }.to_string(),
+                );
                 continue;
             }
             match self.client.invoke(address, request.clone(), PATIENCE).await {
@@ -139,14 +154,17 @@ impl Requests {
     }
 
     /// The route of a topic that must exist. For sends, a topic that a send would create has the route
-    /// of the topic it is made from.
-    pub(crate) async fn route(&self, topic: &str, wanted: Use) -> Result<TopicRouteData, RequestError> {
+    /// of the topic it is made from, with the number of queues it will have.
+    async fn route(&self, topic: &str, wanted: Use) -> Result<TopicRouteData, RequestError> {
         if let Some(route) = self.find_route(topic).await? {
             return Ok(route);
         }
         let mut hint = "";
         if wanted == Use::Send {
-            if let Some(route) = self.find_route(AUTO_CREATE_TOPIC).await? {
+            if let Some(mut route) = self.find_route(AUTO_CREATE_TOPIC).await? {
+                for data in &mut route.queue_datas {
+                    data.write_queue_nums = data.write_queue_nums.min(NEW_TOPIC_QUEUES);
+                }
                 return Ok(route);
             }
             hint = ", and no broker creates topics by sending (autoCreateTopicEnable)";
@@ -156,7 +174,11 @@ impl Requests {
     }
 
     /// All queues of a topic that can be used so, brokers in turn.
-    pub(crate) async fn queues(&self, topic: &str, wanted: Use) -> Result<Vec<Queue>, RequestError> {
+    pub(crate) async fn queues(
+        &self,
+        topic: &str,
+        wanted: Use,
+    ) -> Result<Vec<Queue>, RequestError> {
         queues_of(&self.route(topic, wanted).await?, topic, wanted)
     }
 
@@ -270,11 +292,7 @@ impl Requests {
 }
 
 /// The usable queues of a route: queue 0 of every broker, then queue 1, so that brokers take turns.
-fn queues_of(
-    route: &TopicRouteData,
-    topic: &str,
-    wanted: Use,
-) -> Result<Vec<Queue>, RequestError> {
+fn queues_of(route: &TopicRouteData, topic: &str, wanted: Use) -> Result<Vec<Queue>, RequestError> {
     let mut queues = Vec::new();
     let mut forbidden = false;
     for data in &route.queue_datas {
@@ -282,7 +300,8 @@ fn queues_of(
             Use::Send => (2, data.write_queue_nums),
             Use::Read => (4, data.read_queue_nums),
         };
-        let broker = route.broker_datas.iter().find(|broker| broker.broker_name == data.broker_name);
+        let broker =
+            route.broker_datas.iter().find(|broker| broker.broker_name == data.broker_name);
         let Some(address) = broker.and_then(|broker| broker.broker_addrs.get(&0)) else { continue };
         if data.perm & bit == 0 {
             forbidden = true;

@@ -69,8 +69,10 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
     progress.show("consume");
     let base = Instant::now();
     let deadline = common.deadline(base, options.messages);
-    let tasks: Vec<_> =
-        lanes.into_iter().map(|(stream, lane)| tokio::spawn(lane.run(stream, base, deadline))).collect();
+    let tasks: Vec<_> = lanes
+        .into_iter()
+        .map(|(stream, lane)| tokio::spawn(lane.run(stream, base, deadline)))
+        .collect();
     let mut report = Report {
         bench: "consume",
         messages: 0,
@@ -194,9 +196,14 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(queues: Vec<Queue>, options: &Options, progress: &Arc<Progress>) -> Result<Self, BenchError> {
+    fn new(
+        queues: Vec<Queue>,
+        options: &Options,
+        progress: &Arc<Progress>,
+    ) -> Result<Self, BenchError> {
         let common = &options.common;
-        let reading = |queue| Reading { queue, offset: 0, asked_at: 0, waiting: false, done: false };
+        let reading =
+            |queue| Reading { queue, offset: 0, asked_at: 0, waiting: false, done: false };
         Ok(Self {
             queues: queues.into_iter().map(reading).collect(),
             shape: PullShape {
@@ -232,7 +239,12 @@ impl Lane {
         Ok(())
     }
 
-    async fn run(mut self, mut stream: tokio::net::TcpStream, base: Instant, deadline: Instant) -> Self {
+    async fn run(
+        mut self,
+        mut stream: tokio::net::TcpStream,
+        base: Instant,
+        deadline: Instant,
+    ) -> Self {
         if let Err(why) = self.exchange(&mut stream, base, deadline).await {
             self.errors.add("connection lost", 1, &why);
         }
@@ -268,8 +280,8 @@ impl Lane {
                 },
                 () = &mut give_up => return Err("no answer within 5 s of the end of the run".to_owned()),
             }
-            while let Some(frame) =
-                split_frame(&mut input, DEFAULT_MAX_FRAME_BYTES * 4).map_err(|error| error.to_string())?
+            while let Some(frame) = split_frame(&mut input, DEFAULT_MAX_FRAME_BYTES * 4)
+                .map_err(|error| error.to_string())?
             {
                 let answer = RemotingCommand::decode(frame).map_err(|error| error.to_string())?;
                 self.take(&answer, base)?;
@@ -319,7 +331,10 @@ impl Lane {
                 self.last_message = now.duration_since(base);
             }
             (ResponseCode::PULL_NOT_FOUND, _) => reading.done = true,
-            (ResponseCode::PULL_RETRY_IMMEDIATELY | ResponseCode::PULL_OFFSET_MOVED, Ok(header)) => {
+            (
+                ResponseCode::PULL_RETRY_IMMEDIATELY | ResponseCode::PULL_OFFSET_MOVED,
+                Ok(header),
+            ) => {
                 // A correction that leads nowhere would be asked for without end.
                 reading.done = header.next_begin_offset == reading.offset;
                 reading.offset = header.next_begin_offset;

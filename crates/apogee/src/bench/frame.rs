@@ -63,7 +63,7 @@ impl Template {
             producer_group: "apogee-bench".into(),
             topic: shape.topic.as_str().into(),
             default_topic: crate::requests::AUTO_CREATE_TOPIC.into(),
-            default_topic_queue_nums: 4,
+            default_topic_queue_nums: crate::requests::NEW_TOPIC_QUEUES,
             queue_id,
             born_timestamp: BORN_PLACE.parse().unwrap_or_default(),
             properties: Some(Str::from(String::from_utf8_lossy(&properties).into_owned())),
@@ -77,7 +77,8 @@ impl Template {
         command.opaque = FIRST_OPAQUE.cast_signed();
         let mut out = BytesMut::new();
         command.encode_into(&mut out).map_err(|error: FrameError| error.to_string())?;
-        Self::locate(out.to_vec(), &key, body_len).ok_or_else(|| "the send frame cannot be patched".to_owned())
+        Self::locate(out.to_vec(), &key, body_len)
+            .ok_or_else(|| "the send frame cannot be patched".to_owned())
     }
 
     fn locate(bytes: Vec<u8>, key: &str, body_len: usize) -> Option<Self> {
@@ -224,7 +225,9 @@ mod tests {
         let messages = batch::decode(&command.body).unwrap();
         let ids: std::collections::BTreeSet<_> = messages
             .iter()
-            .map(|message| apogee_model::Properties::new(message.properties).get("UNIQ_KEY").unwrap())
+            .map(|message| {
+                apogee_model::Properties::new(message.properties).get("UNIQ_KEY").unwrap()
+            })
             .collect();
         assert_eq!((messages.len(), ids.len()), (3, 3));
     }

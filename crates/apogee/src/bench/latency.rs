@@ -13,8 +13,8 @@ use super::report::{Errors, Latencies, Report, latencies};
 use super::{BenchError, Common, LAST_ANSWERS, Progress, by_broker, now_ms};
 use crate::requests::{Queue, Requests, Use};
 use apogee_model::RecordView;
-use apogee_protocol::headers::PullMessageResponseHeader;
 use apogee_protocol::ResponseCode;
+use apogee_protocol::headers::PullMessageResponseHeader;
 use bytes::BytesMut;
 use serde_json::json;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -72,8 +72,7 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
     let common = &options.common;
     let to = by_broker(common.queues(Use::Send, true).await?);
     let from = by_broker(common.queues(Use::Read, false).await?);
-    let (Some((address, to)), Some((_, from))) =
-        (to.into_iter().next(), from.into_iter().next())
+    let (Some((address, to)), Some((_, from))) = (to.into_iter().next(), from.into_iter().next())
     else {
         return Err(BenchError::Other(format!("topic {} has no queue", common.topic)));
     };
@@ -97,9 +96,11 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
         sent_at: (0..RING).map(|_| AtomicU64::new(0)).collect(),
         progress: Arc::clone(&progress),
     });
-    let report = tokio::task::spawn_blocking(move || threads(&options, &run, &to, readings, sending, pulling))
-        .await
-        .map_err(|error| BenchError::Other(error.to_string()))?;
+    let report = tokio::task::spawn_blocking(move || {
+        threads(&options, &run, &to, readings, sending, pulling)
+    })
+    .await
+    .map_err(|error| BenchError::Other(error.to_string()))?;
     progress.over.store(true, Ordering::Relaxed);
     report
 }
@@ -193,7 +194,8 @@ fn send(
         while due <= now && due < run.end_us && out.len() < 64 * 1024 {
             let counted = if now - due < TIMER_SLACK_US { now } else { due };
             let (queue, slot) = (number as usize % templates.len(), number as usize % RING);
-            if let (Some(template), Some(place)) = (templates.get_mut(queue), run.sent_at.get(slot)) {
+            if let (Some(template), Some(place)) = (templates.get_mut(queue), run.sent_at.get(slot))
+            {
                 place.store(counted, Ordering::Release);
                 template.stamp(counted);
                 // Ten digits: the numbers of a very long run start again.
@@ -209,14 +211,20 @@ fn send(
 }
 
 /// Reads more bytes; `Ok(false)` = nothing within [`LOOK_UP`].
-fn read_more(stream: &mut TcpStream, input: &mut Vec<u8>, scratch: &mut [u8]) -> Result<bool, String> {
+fn read_more(
+    stream: &mut TcpStream,
+    input: &mut Vec<u8>,
+    scratch: &mut [u8],
+) -> Result<bool, String> {
     match stream.read(scratch) {
         Ok(0) => Err("the broker closed the connection".to_owned()),
         Ok(count) => {
             input.extend_from_slice(scratch.get(..count).unwrap_or_default());
             Ok(true)
         }
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Ok(false)
+        }
         Err(error) => Err(error.to_string()),
     }
 }
@@ -267,7 +275,11 @@ fn read_answers(run: &Run, mut stream: TcpStream) -> Result<(Latencies, Errors),
         }
         input.drain(..used);
     }
-    errors.add("no answer", run.sent.load(Ordering::Acquire).saturating_sub(seen), "5 s after the end");
+    errors.add(
+        "no answer",
+        run.sent.load(Ordering::Acquire).saturating_sub(seen),
+        "5 s after the end",
+    );
     Ok((all, errors))
 }
 

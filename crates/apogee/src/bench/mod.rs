@@ -12,7 +12,7 @@ mod latency;
 mod produce;
 mod report;
 
-use crate::requests::{Queue, RequestError, Requests, Use};
+use crate::requests::{Queue, RequestError, Requests, Use, now_ms};
 use apogee_protocol::SerializeType;
 use serde_json::{Map, Value, json};
 use std::io::IsTerminal as _;
@@ -191,7 +191,10 @@ impl Progress {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 let now = progress.messages.load(Ordering::Relaxed);
                 let rate = (now - last) * 2;
-                bar.set_message(format!("{what}: {now} messages, {rate}/s, {:.0?}", begin.elapsed()));
+                bar.set_message(format!(
+                    "{what}: {now} messages, {rate}/s, {:.0?}",
+                    begin.elapsed()
+                ));
                 bar.tick();
                 last = now;
             }
@@ -210,12 +213,6 @@ fn by_broker(queues: Vec<Queue>) -> Vec<(Arc<str>, Vec<Queue>)> {
         }
     }
     brokers
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 async fn connect(address: &str) -> Result<tokio::net::TcpStream, BenchError> {

@@ -56,7 +56,12 @@ impl Budget {
         let mut left = self.0.load(Ordering::Relaxed);
         loop {
             let taken = wanted.min(left);
-            match self.0.compare_exchange_weak(left, left - taken, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(
+                left,
+                left - taken,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return taken,
                 Err(now) => left = now,
             }
@@ -79,7 +84,9 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
     let progress = Arc::new(Progress::default());
     let mut lanes = Vec::new();
     for number in 0..options.connections {
-        let Some((address, queues)) = brokers.get(number as usize % brokers.len().max(1)) else { break };
+        let Some((address, queues)) = brokers.get(number as usize % brokers.len().max(1)) else {
+            break;
+        };
         let stream = connect(address).await?;
         let templates = templates(&shape, queues, number)?;
         lanes.push((stream, Lane::new(templates, &options, &budget, &progress)?));
@@ -87,8 +94,10 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
     progress.show("produce");
     let base = Instant::now();
     let deadline = common.deadline(base, options.messages);
-    let tasks: Vec<_> =
-        lanes.into_iter().map(|(stream, lane)| tokio::spawn(lane.run(stream, base, deadline))).collect();
+    let tasks: Vec<_> = lanes
+        .into_iter()
+        .map(|(stream, lane)| tokio::spawn(lane.run(stream, base, deadline)))
+        .collect();
     let mut report = Report {
         bench: "produce",
         messages: 0,
@@ -174,7 +183,12 @@ impl Lane {
         self.sent_at.len() - self.free.len()
     }
 
-    async fn run(mut self, mut stream: tokio::net::TcpStream, base: Instant, deadline: Instant) -> Self {
+    async fn run(
+        mut self,
+        mut stream: tokio::net::TcpStream,
+        base: Instant,
+        deadline: Instant,
+    ) -> Self {
         let (mut reader, mut writer) = stream.split();
         let mut input = BytesMut::with_capacity(READ_BYTES);
         let mut out: Vec<u8> = Vec::with_capacity(WRITE_BYTES);
@@ -245,7 +259,8 @@ impl Lane {
             used += frame.len();
             let seen = glance(frame)?;
             let slot = seen.opaque.wrapping_sub(FIRST_OPAQUE);
-            let Some(sent) = self.sent_at.get_mut(slot as usize).filter(|sent| **sent != FREE) else {
+            let Some(sent) = self.sent_at.get_mut(slot as usize).filter(|sent| **sent != FREE)
+            else {
                 self.errors.add("unexpected answer", 1, &format!("opaque {}", seen.opaque));
                 continue;
             };

@@ -8,8 +8,8 @@
 //! the start, all of them in one message. Plain data, no threads, no locks.
 
 pub mod address;
-pub mod sections;
 mod print;
+pub mod sections;
 mod source;
 mod table;
 
@@ -103,7 +103,9 @@ impl Settings {
         }
         let notes = idle
             .into_iter()
-            .map(|(reason, names)| format!("settings without effect, {reason}: {}", names.join(", ")))
+            .map(|(reason, names)| {
+                format!("settings without effect, {reason}: {}", names.join(", "))
+            })
             .collect();
         Ok(Self { given: source.given, notes, warnings })
     }

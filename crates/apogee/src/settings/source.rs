@@ -51,7 +51,8 @@ impl Source {
         let (key, value) = pair
             .split_once('=')
             .ok_or_else(|| SettingsError::one(format!("--set {pair}: write key=value")))?;
-        let value = expand(value).map_err(|why| SettingsError::one(format!("--set {key}: {why}")))?;
+        let value =
+            expand(value).map_err(|why| SettingsError::one(format!("--set {key}: {why}")))?;
         self.put(key, &value, "--set");
         Ok(())
     }

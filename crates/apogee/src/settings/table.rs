@@ -155,10 +155,8 @@ pub(crate) fn nearest(name: &str) -> Option<&'static str> {
         (if is_start { 2 } else { edit_distance(&lower, &known) }, key.name)
     };
     // Old spellings and keys without use are bad advice while a useful one is as near.
-    let (distance, found) = keys()
-        .iter()
-        .min_by_key(|key| (near(key).0, u8::MAX - key.effect.strength()))
-        .map(near)?;
+    let (distance, found) =
+        keys().iter().min_by_key(|key| (near(key).0, u8::MAX - key.effect.strength())).map(near)?;
     (distance <= name.chars().count().div_ceil(3).max(2)).then_some(found)
 }
 
