@@ -9,13 +9,15 @@
 //! | an hour of `deleteWhen`, usage over `diskMaxUsedSpaceRatio`, or asked for | those older than `fileReservedTime` |
 //! | usage over `diskSpaceCleanForciblyRatio` or `diskSpaceWarningLevelRatio` (with `cleanFileForciblyEnable`) | the oldest, whatever their age |
 //!
-//! Messages that are deleted before a group read them are counted and logged by queue when a
+//! With `refuse_rather_than_delete_unread` a file that a group has still to read is kept even then,
+//! and the limit for writes does the rest. Messages that are deleted before a group read them are counted and logged by queue when a
 //! [`CommittedOffsets`] is set.
 
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::local_time::hour;
 use crate::message_store::MessageStore;
+use crate::segment::Segment;
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -249,10 +251,29 @@ impl MessageStore {
             if !at_once && modified.saturating_add(reserved) > now_ms {
                 break;
             }
+            if at_once && self.config.refuse_rather_than_delete_unread && self.is_unread(&segment) {
+                tracing::warn!(file = %segment.path().display(), "the disk is nearly full, but not every group has read this file; it is kept");
+                break;
+            }
             self.log.segments.remove_first()?;
             deleted += 1;
         }
         Ok(deleted)
+    }
+
+    /// Whether a group has still to read a message of this file.
+    fn is_unread(&self, segment: &Segment) -> bool {
+        let Some(committed) = self.cleaner.committed.read().clone() else {
+            return false;
+        };
+        self.queues.all().iter().any(|queue| {
+            let read_to = committed.lowest_committed(queue.topic(), queue.queue_id());
+            let next = read_to.and_then(|read_to| {
+                let first = read_to.max(queue.min_offset(self.log.min()));
+                queue.unit(first).ok().flatten()
+            });
+            next.is_some_and(|unit| unit.physical_offset < segment.end())
+        })
     }
 
     /// Lets queues, index and memories of deletions follow the log's new beginning.

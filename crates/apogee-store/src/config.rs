@@ -76,6 +76,8 @@ pub struct StoreConfig {
     pub disk_space_clean_forcibly_ratio: u32,
     /// Whether files may be deleted before their time under disk pressure.
     pub clean_file_forcibly_enable: bool,
+    /// Rather refuse writes than delete messages a group has not read, under disk pressure.
+    pub refuse_rather_than_delete_unread: bool,
     /// Largest body in bytes.
     pub max_message_size: usize,
     /// Append lock hold time that counts as busy.
@@ -139,6 +141,7 @@ impl StoreConfig {
             disk_space_warning_level_ratio: 90,
             disk_space_clean_forcibly_ratio: 85,
             clean_file_forcibly_enable: true,
+            refuse_rather_than_delete_unread: false,
             max_message_size: 4 * 1024 * 1024,
             os_page_cache_busy_time_out_mills: 1_000,
             message_delay_level: crate::delay_level::DEFAULT_LEVELS.to_owned(),

@@ -336,15 +336,12 @@ impl MessageStore {
     /// restart brings the old messages back. Readers that hold messages go on.
     ///
     /// # Errors
-    /// I/O errors; the topic is then gone from memory and the deletion is completed at the next
-    /// start or by calling again.
+    /// I/O errors. When the first step fails nothing has changed; later, the topic is gone and at
+    /// most its folder is left for the next start to remove.
     pub fn delete_topic(&self, topic: &str) -> Result<bool, StoreError> {
-        let deleted =
-            self.log.between_appends(|position| self.queues.delete_topic(topic, position))?;
-        if deleted {
-            self.queues.empty_trash();
-        }
-        Ok(deleted)
+        self.queues.delete_topic(topic, self.log.appended().get(), |work| {
+            self.log.between_appends(work);
+        })
     }
 
     /// A queue's handle.

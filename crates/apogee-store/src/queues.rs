@@ -28,6 +28,8 @@ pub(crate) struct Queues {
     dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     unsynced: Mutex<Vec<Arc<ConsumeQueue>>>,
     next_id: AtomicU64,
+    /// Keeps deletions, and with them writers of the tombstone file, apart.
+    deletions: Mutex<()>,
     /// Topics whose queues are of the batch kind: left alone, neither read nor written.
     batch_topics: HashSet<String>,
 }
@@ -72,6 +74,7 @@ impl Queues {
             dirty: Mutex::default(),
             unsynced: Mutex::default(),
             next_id: AtomicU64::new(1),
+            deletions: Mutex::new(()),
         })
     }
 
@@ -98,6 +101,12 @@ impl Queues {
                 };
                 let queue_ref = self.make(&shared, queue_id, &table);
                 match self.load_queue(&queue_ref, limit, crashed, own)? {
+                    // A deletion that broke off after it was written down.
+                    Some(Some(last)) if last.end() > 0 && last.end() <= queue_ref.born_at() => {
+                        queue_ref.kill();
+                        self.move_to_trash(&queue_ref.dir())?;
+                        continue;
+                    }
                     Some(last) => {
                         let last = last.filter(|unit| !unit.is_filler());
                         let offset = last.map(|unit| unit.physical_offset);
@@ -108,6 +117,8 @@ impl Queues {
                 table.topics.entry(Arc::clone(&shared)).or_default().insert(queue_id, queue_ref);
             }
         }
+        drop(table);
+        self.empty_trash();
         Ok(loaded)
     }
 
@@ -294,35 +305,56 @@ impl Queues {
             .map_err(StoreError::io("sync", &self.env.root))
     }
 
-    /// Deletes a topic as of log position `position`. The caller holds the append lock.
-    pub(crate) fn delete_topic(&self, topic: &str, position: i64) -> Result<bool, StoreError> {
-        let mut table = self.table.write();
-        let Some((name, queues)) = table.topics.remove_entry(topic) else {
+    /// Deletes a topic. `between_appends` runs its argument with the append lock held and gives it
+    /// the log's end. The deletion is on the disk before the first queue goes, so a crash at any
+    /// point leaves the topic whole or gone; no file is synced with the append lock held.
+    pub(crate) fn delete_topic(
+        &self,
+        topic: &str,
+        position_now: i64,
+        between_appends: impl FnOnce(&mut dyn FnMut(i64)),
+    ) -> Result<bool, StoreError> {
+        let _one = self.deletions.lock();
+        if !self.table.read().topics.contains_key(topic) {
             return Ok(false);
-        };
-        for queue in queues.values() {
-            queue.kill();
         }
-        table.tombstones.insert(name, position);
-        self.write_tombstones(&table)?;
-        let result = self.move_to_trash(&self.env.root.join(topic));
-        drop(table);
-        result.map(|()| true)
+        let mut tombstones = self.table.read().tombstones.clone();
+        tombstones.insert(Arc::from(topic), position_now);
+        self.write_tombstones(&tombstones)?;
+        let mut moved = Ok(());
+        between_appends(&mut |position| {
+            let mut table = self.table.write();
+            if let Some((name, queues)) = table.topics.remove_entry(topic) {
+                queues.values().for_each(|queue| queue.kill());
+                table.tombstones.insert(name, position);
+                moved = self.move_to_trash(&self.env.root.join(topic));
+            }
+        });
+        let tombstones = self.table.read().tombstones.clone();
+        self.write_tombstones(&tombstones)?;
+        moved?;
+        self.empty_trash();
+        Ok(true)
     }
 
-    /// Forgets deletions that happened before the log begins. Gives whether any were forgotten.
+    /// Forgets deletions that happened before the log begins.
     pub(crate) fn prune_tombstones(&self, log_min: i64) -> Result<(), StoreError> {
-        if self.table.read().tombstones.values().all(|at| *at > log_min) {
-            return Ok(());
-        }
-        let mut table = self.table.write();
-        table.tombstones.retain(|_, at| *at > log_min);
-        self.write_tombstones(&table)
+        let _one = self.deletions.lock();
+        let tombstones = {
+            let mut table = self.table.write();
+            let before = table.tombstones.len();
+            table.tombstones.retain(|_, at| *at > log_min);
+            if table.tombstones.len() == before {
+                return Ok(());
+            }
+            table.tombstones.clone()
+        };
+        self.write_tombstones(&tombstones)
     }
 
-    fn write_tombstones(&self, table: &Table) -> Result<(), StoreError> {
+    fn write_tombstones(&self, tombstones: &HashMap<Arc<str>, i64>) -> Result<(), StoreError> {
         let mut text = String::new();
-        for (topic, at) in &table.tombstones {
+        for (topic, at) in tombstones {
             text.push_str(&format!("{at}\t{topic}\n"));
         }
         write_durably(&self.tombstone_path, text.as_bytes())

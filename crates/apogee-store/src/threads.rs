@@ -162,11 +162,14 @@ fn derive_loop(store: &Arc<MessageStore>, signal: &Signal, clock: &Clock) {
     let interval = Duration::from_millis(store.config.flush_interval_consume_queue.max(1));
     let mut last_checkpoint = clock();
     let mut saved = store.dispatcher.dispatched();
+    let mut recovered = store.recovery().crashed;
     while !signal.sleep(interval) {
         let now = clock();
         let thorough = store.config.flush_consume_queue_thorough_interval;
         let moved = store.dispatcher.dispatched() != saved;
-        let result = if moved && now - last_checkpoint >= thorough {
+        let due = moved && now - last_checkpoint >= thorough;
+        // After a crash the first checkpoint comes soon: the next recovery shall be short.
+        let result = if due || std::mem::take(&mut recovered) {
             last_checkpoint = now;
             saved = store.dispatcher.dispatched();
             store.save_checkpoint()

@@ -97,6 +97,100 @@ fn under_pressure_files_go_before_their_time_and_unread_ones_are_counted() {
 }
 
 #[test]
+fn on_request_unread_files_are_kept_under_pressure() {
+    struct ReadTo(std::sync::atomic::AtomicI64);
+    impl CommittedOffsets for ReadTo {
+        fn lowest_committed(&self, _topic: &str, _queue: i32) -> Option<i64> {
+            Some(self.0.load(Ordering::Relaxed))
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let percent = Arc::new(Percent(AtomicU32::new(86)));
+    let mut config = small(dir.path());
+    config.space_probe = Some(Arc::clone(&percent) as Arc<dyn SpaceProbe>);
+    config.refuse_rather_than_delete_unread = true;
+    let store = open(config);
+    for _ in 0..100 {
+        try_send(&store, "T", 0, &[b'x'; 500], &[], NOW).unwrap();
+    }
+    store.flush_log().unwrap();
+    let read_to = Arc::new(ReadTo(30.into()));
+    store.set_committed_offsets(Arc::clone(&read_to) as Arc<dyn CommittedOffsets>);
+    store.measure_space().unwrap();
+    let report = store.clean(NOW).unwrap();
+    assert_eq!((report.commit_log_files, report.lost_unread.len()), (1, 0));
+    assert!(store.min_offset("T", 0) <= 30);
+    assert_eq!(store.clean(NOW).unwrap().commit_log_files, 0);
+    read_to.0.store(100, Ordering::Relaxed);
+    assert!(store.clean(NOW).unwrap().commit_log_files > 0);
+}
+
+#[test]
+fn a_queue_rebuilt_after_its_first_messages_expired_keeps_its_offsets() {
+    let dir = tempfile::tempdir().unwrap();
+    let percent = Arc::new(Percent(AtomicU32::new(86)));
+    let store = filled(dir.path(), &percent);
+    send(&store, "Old", 3, "one");
+    store.measure_space().unwrap();
+    store.clean(NOW).unwrap();
+    let (min, max) = (store.min_offset("T", 0), store.max_offset("T", 0));
+    assert!(min > 0);
+    let expected = read_all(&store, "T", 0);
+    store.shutdown().unwrap();
+    drop(store);
+    std::fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
+    let store = open(small(dir.path()));
+    assert!(store.recovery().rebuilt_queues >= 2);
+    assert_eq!((store.min_offset("T", 0), store.max_offset("T", 0)), (min, max));
+    assert_eq!(read_all(&store, "T", 0), expected);
+    assert_eq!(send(&store, "T", 0, "next").queue_offset, max);
+    assert_eq!(bodies(&store, "Old", 3), ["one"]);
+}
+
+#[test]
+fn a_queue_whose_messages_all_expired_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let percent = Arc::new(Percent(AtomicU32::new(86)));
+    let mut config = small(dir.path());
+    config.space_probe = Some(Arc::clone(&percent) as Arc<dyn SpaceProbe>);
+    let store = open(config);
+    for _ in 0..25 {
+        send(&store, "Old", 0, "x");
+    }
+    for _ in 0..200 {
+        try_send(&store, "T", 0, &[b'x'; 500], &[], NOW).unwrap();
+    }
+    store.flush_log().unwrap();
+    store.measure_space().unwrap();
+    assert!(store.clean(NOW).unwrap().commit_log_files > 1);
+    assert_eq!((store.min_offset("Old", 0), store.max_offset("Old", 0)), (25, 25));
+    assert!(read_all(&store, "Old", 0).is_empty());
+    store.shutdown().unwrap();
+    drop(store);
+    std::fs::remove_dir_all(dir.path().join("consumequeue/Old")).unwrap();
+    let store = open(small(dir.path()));
+    assert_eq!((store.min_offset("Old", 0), store.max_offset("Old", 0)), (25, 25));
+    assert_eq!(send(&store, "Old", 0, "next").queue_offset, 25);
+    assert_eq!(bodies(&store, "Old", 0), ["next"]);
+}
+
+#[test]
+fn a_deletion_that_broke_off_is_completed_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(small(dir.path()));
+    send(&store, "T", 0, "old");
+    store.flush_derived().unwrap();
+    let end = store.appended().get();
+    drop(store);
+    // As if the process had died behind the first step of a deletion.
+    std::fs::write(dir.path().join("deletedTopics"), format!("{end}\tT\n")).unwrap();
+    let store = open(small(dir.path()));
+    assert_eq!(store.max_offset("T", 0), 0);
+    assert_eq!(send(&store, "T", 0, "new").queue_offset, 0);
+    assert_eq!(bodies(&store, "T", 0), ["new"]);
+}
+
+#[test]
 fn above_the_limit_writes_are_refused_with_everything_named_and_taken_again_below() {
     let dir = tempfile::tempdir().unwrap();
     let percent = Arc::new(Percent(AtomicU32::new(92)));
