@@ -214,4 +214,14 @@ mod tests {
         assert_eq!(nearest("autoCreateTopic"), Some("autoCreateTopicEnable"));
         assert_eq!(nearest("zzzzzzzzzzzz"), None);
     }
+
+    #[test]
+    fn the_documentation_names_every_key_that_matters() {
+        let text = include_str!("../../../../docs/configuration.md");
+        for key in keys() {
+            if matches!(key.effect, Effect::Works | Effect::OnlyDefault(_)) {
+                assert!(text.contains(&format!("`{}`", key.name)), "{}", key.name);
+            }
+        }
+    }
 }
