@@ -6,7 +6,7 @@
 //! ```no_run
 //! # async fn example() -> Result<(), apogee::ServerError> {
 //! let server = apogee::Server::start(apogee::ServeOptions::new("data")).await?;
-//! println!("{:?}", server.namesrv_addr());
+//! println!("{}", server.namesrv_addr());
 //! server.shutdown().await;
 //! # Ok(())
 //! # }

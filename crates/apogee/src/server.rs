@@ -110,11 +110,12 @@ impl Parts {
     }
 }
 
-/// A running server.
+/// A running server with all parts.
 #[derive(Debug)]
 pub struct Server {
-    namesrv: Option<NameServer>,
-    broker: Option<Arc<Broker>>,
+    running: Running,
+    namesrv: SocketAddr,
+    broker: SocketAddr,
 }
 
 impl Server {
@@ -127,52 +128,73 @@ impl Server {
         for note in settings.notes() {
             tracing::info!("{note}");
         }
-        Self::run(parts).await
+        let running = Running::start(parts).await?;
+        let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let (namesrv, broker) = (running.namesrv_addr(), running.broker_addr());
+        Ok(Self { running, namesrv: namesrv.unwrap_or(nowhere), broker: broker.unwrap_or(nowhere) })
     }
 
-    pub(crate) async fn run(parts: Parts) -> Result<Self, ServerError> {
-        let mut server = Self { namesrv: None, broker: None };
+    /// Where clients find the name server.
+    #[must_use]
+    pub fn namesrv_addr(&self) -> SocketAddr {
+        self.namesrv
+    }
+
+    /// The broker's address as clients are told it.
+    #[must_use]
+    pub fn broker_addr(&self) -> SocketAddr {
+        self.broker
+    }
+
+    /// Stops everything: answers what waits, saves and flushes all, ends all connections.
+    pub async fn shutdown(self) {
+        self.running.shutdown().await;
+    }
+}
+
+/// The parts of this process that run.
+#[derive(Debug)]
+pub(crate) struct Running {
+    namesrv: Option<NameServer>,
+    broker: Option<Arc<Broker>>,
+}
+
+impl Running {
+    pub(crate) async fn start(parts: Parts) -> Result<Self, ServerError> {
+        let mut running = Self { namesrv: None, broker: None };
         if let Some(mut config) = parts.namesrv {
             make_parent(&config.kv_config_path)?;
             // The address is put together with the port by a colon.
             if config.bind_address.contains(':') {
                 config.bind_address = format!("[{}]", config.bind_address);
             }
-            server.namesrv = Some(NameServer::start(config).await?);
+            running.namesrv = Some(NameServer::start(config).await?);
         }
         if let Some(part) = parts.broker {
-            match start_broker(part, server.namesrv_addr()).await {
-                Ok(broker) => server.broker = Some(broker),
+            match start_broker(part, running.namesrv_addr()).await {
+                Ok(broker) => running.broker = Some(broker),
                 Err(error) => {
-                    server.shutdown().await;
+                    running.shutdown().await;
                     return Err(error);
                 }
             }
         }
-        Ok(server)
+        Ok(running)
     }
 
-    /// Where clients find the name server, if this server has one.
-    #[must_use]
-    pub fn namesrv_addr(&self) -> Option<SocketAddr> {
+    /// Where clients find the name server, if there is one.
+    pub(crate) fn namesrv_addr(&self) -> Option<SocketAddr> {
         self.namesrv.as_ref().map(|namesrv| reachable(namesrv.addr()))
     }
 
-    /// The broker's address as clients are told it, if this server has a broker.
-    #[must_use]
-    pub fn broker_addr(&self) -> Option<SocketAddr> {
+    /// The broker's address as clients are told it, if there is one.
+    pub(crate) fn broker_addr(&self) -> Option<SocketAddr> {
         let broker = self.broker.as_ref()?;
         Some(SocketAddr::new(broker.config().broker_ip1, broker.address().port()))
     }
 
-    /// The broker, if this server has one.
-    #[must_use]
-    pub fn broker(&self) -> Option<&Arc<Broker>> {
-        self.broker.as_ref()
-    }
-
-    /// Stops everything: answers what waits, saves and flushes all, ends all connections.
-    pub async fn shutdown(self) {
+    /// Stops in the reverse order of the start.
+    pub(crate) async fn shutdown(self) {
         if let Some(broker) = self.broker {
             broker.shutdown().await;
         }

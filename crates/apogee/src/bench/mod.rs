@@ -120,7 +120,7 @@ impl Bench {
             Self::Consume(options) => consume::run(options).await?,
             Self::Latency(options) => latency::run(options).await?,
         };
-        println!("{}", if json { report.to_json() } else { report.to_table() });
+        crate::cli::say(if json { report.to_json() } else { report.to_table() });
         Ok(report.messages > 0 || report.errors.total() == 0)
     }
 }

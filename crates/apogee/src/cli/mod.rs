@@ -127,6 +127,13 @@ impl From<crate::requests::RequestError> for Failure {
     }
 }
 
+/// Prints a line to stdout. Whoever reads it may have had enough: that is no failure.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
 /// Runs the program with the arguments of the process.
 #[must_use]
 pub fn main() -> ExitCode {

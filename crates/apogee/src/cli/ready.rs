@@ -5,12 +5,12 @@
 //! ```
 //! Always holds: the file appears whole, by a rename.
 
-use crate::server::Server;
+use crate::server::Running;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Writes the file.
-pub(super) fn write(path: &Path, server: &Server) -> std::io::Result<()> {
+pub(super) fn write(path: &Path, server: &Running) -> std::io::Result<()> {
     let mut object = Map::new();
     if let Some(address) = server.namesrv_addr() {
         object.insert("namesrv".to_owned(), json!(address.to_string()));

@@ -63,10 +63,10 @@ impl Send {
             let body = body.map_err(|error| Failure::Failed(format!("standard input: {error}")))?;
             let Some(queue) = turn.next() else { break };
             let stored = self.send_one(&requests, queue, &properties, &ids, body).await?;
-            println!(
+            super::say(format_args!(
                 "{} {}/{} offset {}",
                 stored.msg_id, queue.broker, stored.queue_id, stored.queue_offset
-            );
+            ));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! SIGTERM and SIGINT stop cleanly within two seconds; a second one ends the process at once.
 
 use super::{Failure, Logs, ready};
-use crate::server::{BrokerPart, Parts, ServeOptions, Server};
+use crate::server::{BrokerPart, Parts, Running, ServeOptions};
 use crate::settings::{Effective, Program, Settings, Source};
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr};
@@ -206,7 +206,7 @@ fn print(settings: &Settings, program: Program, parts: &Parts) -> Result<(), Fai
             all = all.listening(&endpoint, &settings.limits()?);
         }
     }
-    print!("{all}");
+    super::say(all.to_string().trim_end());
     Ok(())
 }
 
@@ -237,7 +237,7 @@ async fn until_signal(parts: Parts, ready_file: Option<PathBuf>) -> Result<(), F
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let places = parts.clone();
     let server = tokio::select! {
-        server = Server::run(parts) => server?,
+        server = Running::start(parts) => server?,
         () = either(&mut terminate, &mut interrupt) => return Ok(()),
     };
     announce(&server, &places);
@@ -277,7 +277,7 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
-fn announce(server: &Server, parts: &Parts) {
+fn announce(server: &Running, parts: &Parts) {
     if let (Some(address), Some(config)) = (server.namesrv_addr(), &parts.namesrv) {
         tracing::info!(%address, kv_config = %config.kv_config_path, "name server is ready");
     }
@@ -290,11 +290,8 @@ fn announce(server: &Server, parts: &Parts) {
             store = %part.store.store_path_root_dir.display(),
             "broker is ready"
         );
-        if address.ip().is_loopback() {
-            tracing::info!(
-                "clients on other machines cannot reach {address}: set brokerIP1 or --host for them"
-            );
-        }
+        let reach = if address.ip().is_loopback() { "only this machine can use that" } else { "" };
+        tracing::info!("clients are told {address}; brokerIP1 or --host changes that. {reach}");
     }
 }
 

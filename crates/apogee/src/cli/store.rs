@@ -2,7 +2,7 @@
 //!
 //! `check` and `dump` change nothing.
 
-use super::Failure;
+use super::{Failure, say};
 use crate::settings::{Program, Settings, Source};
 use apogee_model::RecordView;
 use apogee_store::{StoreConfig, inspect};
@@ -102,16 +102,24 @@ fn check(place: &Place) -> Result<(), Failure> {
             "problem_count": report.problem_count,
             "problems": problems,
         });
-        println!("{text}");
+        say(text);
     } else {
-        println!(
+        say(format_args!(
             "commit log {} to {}: {} records, {} of topics that have no queue",
             report.log_min, report.log_end, report.records, report.records_without_queue
-        );
-        println!("{} consume queues with {} units", report.queues, report.units);
-        println!("{} index files with {} entries", report.index_files, report.index_entries);
+        ));
+        say(format_args!("{} consume queues with {} units", report.queues, report.units));
+        say(format_args!(
+            "{} index files with {} entries",
+            report.index_files, report.index_entries
+        ));
         for problem in &report.problems {
-            println!("{} at byte {}: {}", problem.file.display(), problem.at, problem.what);
+            say(format_args!(
+                "{} at byte {}: {}",
+                problem.file.display(),
+                problem.at,
+                problem.what
+            ));
         }
     }
     match report.problem_count {
@@ -202,17 +210,17 @@ fn repair(place: &Place) -> Result<(), Failure> {
             .iter()
             .map(|(at, kept)| json!({"at": at, "kept": kept.display().to_string()}))
             .collect();
-        println!("{}", json!({"damaged": damaged}));
+        say(json!({"damaged": damaged}));
     } else if report.damaged.is_empty() {
-        println!("nothing to repair");
+        say("nothing to repair");
     } else {
         for (at, kept) in &report.damaged {
-            println!(
+            say(format_args!(
                 "damage from offset {at} taken out; the old file is kept as {}",
                 kept.display()
-            );
+            ));
         }
-        println!("the next start derives queues and index anew");
+        say(format_args!("the next start derives queues and index anew"));
     }
     Ok(())
 }

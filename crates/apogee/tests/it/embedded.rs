@@ -11,7 +11,7 @@ async fn two_servers_run_side_by_side_on_free_ports_and_stop() {
     let ports: std::collections::BTreeSet<u16> = [&first, &second]
         .iter()
         .flat_map(|server| [server.namesrv_addr(), server.broker_addr()])
-        .map(|address| address.unwrap().port())
+        .map(|address| address.port())
         .collect();
     assert_eq!(ports.len(), 4);
     assert!(!ports.contains(&0));
