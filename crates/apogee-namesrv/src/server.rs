@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 /// Changes that may wait for the worker.
@@ -46,17 +46,16 @@ enum Work {
     Request(Arc<Connection>, RemotingCommand),
     Closed(u64),
     Tick,
-    Stop,
 }
 
-/// A running name server.
+/// A running name server. Dropping it stops it too, without waiting for its tasks.
 #[derive(Debug)]
 pub struct NameServer {
     addr: SocketAddr,
     processor: Arc<NamesrvProcessor>,
-    work: mpsc::Sender<Work>,
-    stop: CancellationToken,
     tasks: TaskTracker,
+    /// Cancels all tasks when dropped.
+    stop: DropGuard,
 }
 
 fn now_ms() -> i64 {
@@ -85,7 +84,7 @@ impl NameServer {
         let (work, queue) = mpsc::channel(MAX_WAITING_CHANGES);
         let service = Arc::new(Shell {
             processor: Arc::clone(&processor),
-            work: work.clone(),
+            work: work.downgrade(),
             brokers: Mutex::default(),
             client: Client::new(limits, Arc::new(NoService), stop.clone(), tasks.clone()),
             stop: stop.clone(),
@@ -93,10 +92,10 @@ impl NameServer {
         });
         let addr = server.local_addr();
         server.start(Arc::clone(&service) as Arc<dyn Service>, stop.clone(), &tasks);
-        tasks.spawn(ticker(work.clone(), tick, stop.clone()));
+        tasks.spawn(ticker(work, tick, stop.clone()));
         let runtime = tokio::runtime::Handle::current();
         tasks.spawn_blocking(move || worker(&service, queue, &runtime));
-        Ok(NameServer { addr, processor, work, stop, tasks })
+        Ok(NameServer { addr, processor, tasks, stop: stop.drop_guard() })
     }
 
     /// Where clients and brokers reach it.
@@ -109,16 +108,16 @@ impl NameServer {
         &self.processor
     }
 
-    /// Stops listening, ends all connections and waits for all tasks.
+    /// Stops listening, ends all connections, works off the changes that came, and waits for all tasks.
     pub async fn shutdown(self) {
-        self.stop.cancel();
-        // The queue may be full; the worker empties it, so waiting here ends.
-        let _ = self.work.send(Work::Stop).await;
+        drop(self.stop);
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
+/// Asks for a look at expired brokers now and then. Holds the only strong end of the queue: when this task
+/// ends, by the token or with its runtime, the worker works off what is left and ends too.
 async fn ticker(work: mpsc::Sender<Work>, every: Duration, stop: CancellationToken) {
     let mut interval = tokio::time::interval(every);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -145,7 +144,6 @@ fn worker(shell: &Arc<Shell>, mut queue: mpsc::Receiver<Work>, runtime: &tokio::
                 shell.processor.connection_closed(id, &mut commands);
             }
             Work::Tick => shell.processor.tick(now_ms(), &mut commands),
-            Work::Stop => return,
         }
         for command in commands.drain(..) {
             shell.carry_out(command, runtime);
@@ -155,7 +153,7 @@ fn worker(shell: &Arc<Shell>, mut queue: mpsc::Receiver<Work>, runtime: &tokio::
 
 struct Shell {
     processor: Arc<NamesrvProcessor>,
-    work: mpsc::Sender<Work>,
+    work: mpsc::WeakSender<Work>,
     /// Connections on which brokers registered, to close them when they expire.
     brokers: Mutex<HashMap<u64, Weak<Connection>>>,
     client: Client,
@@ -168,6 +166,11 @@ fn peer(connection: &Connection) -> Peer {
 }
 
 impl Shell {
+    /// False when the queue is full or the name server stops.
+    fn enqueue(&self, work: Work) -> bool {
+        self.work.upgrade().is_some_and(|queue| queue.try_send(work).is_ok())
+    }
+
     fn change(
         &self,
         connection: &Arc<Connection>,
@@ -263,10 +266,10 @@ impl Service for Shell {
                 continue;
             }
             let oneway = request.is_oneway();
-            if self.work.try_send(Work::Request(Arc::clone(connection), request)).is_err()
-                && !oneway
-            {
-                let text = format!("{MAX_WAITING_CHANGES} changes wait already: try again");
+            if !self.enqueue(Work::Request(Arc::clone(connection), request)) && !oneway {
+                let text = format!(
+                    "the name server stops, or {MAX_WAITING_CHANGES} changes wait already: try again"
+                );
                 replies.reply(to, Response::error(ResponseCode::SYSTEM_BUSY, text));
             }
         }
@@ -275,7 +278,7 @@ impl Service for Shell {
     fn closed(&self, connection: &Arc<Connection>) {
         let id = connection.id();
         // Losing this would keep a dead broker until it expires, no longer: expiry is the safety net.
-        if self.work.try_send(Work::Closed(id)).is_err() {
+        if !self.enqueue(Work::Closed(id)) {
             tracing::debug!(
                 connection = id,
                 "end of a connection not worked off: the name server is behind or stops"

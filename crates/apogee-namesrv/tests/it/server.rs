@@ -45,3 +45,22 @@ async fn a_broker_registers_over_a_socket_and_is_gone_when_its_connection_ends()
     tasks.close();
     tokio::time::timeout(WAIT, tasks.wait()).await.unwrap();
 }
+
+#[test]
+fn a_name_server_that_is_only_dropped_does_not_hold_up_its_runtime() {
+    let (done, wait) = std::sync::mpsc::channel();
+    let life = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let settings = config(&[("bindAddress", "127.0.0.1"), ("listenPort", "0")]);
+        let server = runtime.block_on(NameServer::start(settings)).unwrap();
+        drop(server);
+        drop(runtime);
+        done.send(()).unwrap();
+    });
+    wait.recv_timeout(WAIT).unwrap();
+    life.join().unwrap();
+}
