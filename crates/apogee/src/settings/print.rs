@@ -19,7 +19,8 @@ impl Effective {
     #[must_use]
     pub fn new(settings: &Settings, program: Program) -> Self {
         let mut values = BTreeMap::new();
-        for key in table::keys().iter().filter(|key| program.owns(key.section)) {
+        let shown = |key: &&super::Key| program.owns(key.section) && key.section != "legacy";
+        for key in table::keys().iter().filter(shown) {
             values.entry(key.name.to_owned()).or_insert_with(|| key.default.to_owned());
         }
         for (key, given) in &settings.given {

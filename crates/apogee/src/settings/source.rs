@@ -203,4 +203,13 @@ mod tests {
         assert!(expand("${open").is_err());
         assert_eq!(expand("$plain"), Ok("$plain".to_owned()));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_a_reader_panic(text in "(?s)[ -~\\\\=:#\\n\\[\\]${}.é]{0,80}") {
+            let _ = read_properties(&text);
+            let _ = read_toml(&text);
+            let _ = expand(&text);
+        }
+    }
 }

@@ -46,6 +46,29 @@ fn sigterm_and_sigint_end_it_with_0_within_two_seconds_even_with_waiting_pulls()
 }
 
 #[test]
+fn name_server_and_broker_run_as_processes_of_their_own() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let namesrv = Serving::start_as(one.path(), &["namesrv", "--set", "listenPort=0"]);
+    assert!(namesrv.ready().get("broker").is_none());
+    let address = namesrv.address("namesrv");
+    let broker = Serving::start_as(
+        two.path(),
+        &["broker", "-n", &address, "--host", "127.0.0.1", "--set", "listenPort=0"],
+    );
+    assert!(broker.ready().get("namesrv").is_none());
+    succeed(&address, &["send", "Apart", "x"]);
+    let read = succeed(&address, &["tail", "Apart", "--from", "first", "-n", "1"]);
+    assert_eq!(lines(&read), ["x"]);
+    assert!(two.path().join("store").join("commitlog").exists());
+    assert_eq!(broker.end_by("TERM").0, Some(0));
+    // It has said goodbye, so the cause is told at once.
+    let gone = run(&["send", "Apart", "x", "-n", &address]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(said(&gone).contains("no broker"), "{}", said(&gone));
+    assert_eq!(namesrv.end_by("TERM").0, Some(0));
+}
+
+#[test]
 fn a_clean_stop_loses_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(folder.path(), &[]);

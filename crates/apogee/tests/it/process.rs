@@ -30,16 +30,23 @@ pub(crate) struct Serving {
 impl Serving {
     /// Starts `apogee serve` with its data in `folder` and waits for the ready file.
     pub(crate) fn start(folder: &Path, more: &[&str]) -> Self {
+        let data = folder.join("data");
+        let mut arguments = vec!["serve", "--namesrv-port", "0", "--broker-port", "0", "--data"];
+        arguments.push(data.to_str().unwrap());
+        arguments.extend_from_slice(more);
+        Self::start_as(folder, &arguments)
+    }
+
+    /// Starts any command that serves; what it keeps by default is in `folder`.
+    pub(crate) fn start_as(folder: &Path, arguments: &[&str]) -> Self {
         let ready = folder.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let mut child = apogee()
-            .arg("serve")
-            .args(["--namesrv-port", "0", "--broker-port", "0", "--data"])
-            .arg(folder.join("data"))
+            .args(arguments)
             .arg("--ready-file")
             .arg(&ready)
-            .args(more)
+            .env("HOME", folder)
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
