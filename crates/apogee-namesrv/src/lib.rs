@@ -11,6 +11,9 @@ mod route_table;
 mod routes;
 mod server;
 
+#[cfg(test)]
+mod invariants;
+
 pub use config::{ConfigError, NamesrvConfig};
 pub use kv_config::{KvConfig, KvError, MAX_ENTRIES, ORDER_TOPIC_CONFIG};
 pub use requests::{NamesrvProcessor, Peer, is_change};

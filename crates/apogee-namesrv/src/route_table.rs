@@ -103,6 +103,16 @@ pub enum RegisterError {
         /// The name, shortened.
         name: String,
     },
+    /// The broker name belongs to another cluster.
+    #[error(
+        "broker name {name} is registered in cluster {cluster}: a name can be in one cluster only"
+    )]
+    OtherCluster {
+        /// The name.
+        name: String,
+        /// Where it is.
+        cluster: String,
+    },
     /// The table is full.
     #[error("the route table holds its limit of {0}")]
     Full(&'static str),
@@ -188,7 +198,6 @@ impl RouteTable {
         let known = self.brokers.get(&from.broker_name);
         let ids = known.map(|group| group.broker_addrs.clone()).unwrap_or_default();
         if self.is_outdated(&from, &ids) {
-            self.live.remove(&key);
             return Ok(Registered::default());
         }
         let topics = &from.topics.topic_config_table;
@@ -234,11 +243,25 @@ impl RouteTable {
         check_name("cluster", &from.cluster)?;
         check_name("broker name", &from.broker_name)?;
         check_name("broker address", &from.broker_addr)?;
+        if let Some(group) = self.brokers.get(&from.broker_name) {
+            let cluster = group.cluster.clone().unwrap_or_default();
+            let alone = group.broker_addrs.values().all(|address| *address == from.broker_addr);
+            if cluster != from.cluster && !alone {
+                return Err(RegisterError::OtherCluster {
+                    name: from.broker_name.clone(),
+                    cluster,
+                });
+            }
+        }
         let known = self.live.contains_key(&(from.cluster.clone(), from.broker_addr.clone()));
         if !known && self.live.len() >= MAX_BROKERS {
             return Err(RegisterError::Full("broker addresses"));
         }
-        if self.topics.len().max(from.topics.topic_config_table.len()) > MAX_TOPICS {
+        let named = from.topics.topic_config_table.keys();
+        if self.topics.len() + named.len() > MAX_TOPICS
+            && self.topics.len() + named.filter(|topic| !self.topics.contains_key(*topic)).count()
+                > MAX_TOPICS
+        {
             return Err(RegisterError::Full("topics"));
         }
         Ok(())
@@ -256,9 +279,11 @@ impl RouteTable {
 
     /// Enters the broker into its cluster and group.
     fn join(&mut self, from: &Registration, key: &BrokerKey) {
-        let moved = self.brokers.get(&from.broker_name).and_then(|group| group.cluster.clone());
-        if let Some(old) = moved.filter(|old| *old != from.cluster) {
-            self.leave_cluster(&old, &from.broker_name);
+        // A broker that moved to another cluster leaves the old one; the check saw that it was alone there.
+        let old = self.brokers.get(&from.broker_name).and_then(|group| group.cluster.clone());
+        if let Some(old) = old.filter(|old| *old != from.cluster) {
+            self.live.remove(&(old, from.broker_addr.clone()));
+            self.drop_address(&from.broker_name, from.broker_id, &from.broker_addr);
         }
         // The address may have served under another name before.
         if let Some(other) = self.live.get(key).filter(|live| live.broker_name != from.broker_name)

@@ -2,7 +2,9 @@
 //!
 //! Always holds: answers are copies, so nothing is held while they are written; sets come out sorted.
 
-use crate::route_table::{MASTER_ID, PERM_READ_WRITE, PERM_WRITE, RouteTable, acceptable};
+use crate::route_table::{
+    MASTER_ID, MAX_TOPICS, PERM_READ_WRITE, PERM_WRITE, RouteTable, acceptable,
+};
 use apogee_protocol::bodies::{
     BrokerMemberGroup, ClusterInfo, QueueData, TopicList, TopicRouteData,
 };
@@ -125,7 +127,8 @@ impl RouteTable {
             return;
         }
         for queues in queue_datas {
-            if self.brokers.contains_key(&queues.broker_name) {
+            let room = self.topics.len() < MAX_TOPICS || self.topics.contains_key(topic);
+            if room && self.brokers.contains_key(&queues.broker_name) {
                 self.topics
                     .entry(topic.to_owned())
                     .or_default()

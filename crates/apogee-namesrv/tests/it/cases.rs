@@ -387,3 +387,18 @@ fn wrong_requests_are_refused_with_their_reason() {
     assert_eq!(answer.response_code(), ResponseCode::QUERY_NOT_FOUND);
     assert_eq!(answer.remark.unwrap(), "No config item, Namespace: nosuch Key: k");
 }
+
+#[test]
+fn a_broker_name_is_in_one_cluster_only_and_moves_when_it_is_alone() {
+    let mut world = World::new(&[]);
+    world.register(1, &master());
+    let elsewhere = Broker { cluster: "D", addr: "h:2", ..master() };
+    let refused = world.register(2, &elsewhere);
+    assert_eq!(refused.response_code(), ResponseCode::SYSTEM_ERROR);
+    assert!(refused.remark.unwrap().contains("broker name a is registered in cluster C"));
+    assert_eq!(world.register(1, &Broker { cluster: "D", ..master() }).code, 0);
+    let info =
+        ClusterInfo::from_json(&world.ask(RequestCode::GET_BROKER_CLUSTER_INFO, &NoHeader).body)
+            .unwrap();
+    assert_eq!(info.cluster_addr_table.keys().collect::<Vec<_>>(), ["D"]);
+}
