@@ -93,7 +93,7 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
         report.errors.merge(&lane.errors);
         all.add(&lane.latencies).map_err(|error| error.to_string())?;
     }
-    progress.over.store(true, Ordering::Relaxed);
+    progress.finish();
     // Here latency is that of a pull, not of a message.
     report.latencies.push(("latency_us", all));
     Ok(report)

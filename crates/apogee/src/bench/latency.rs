@@ -101,7 +101,7 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
     })
     .await
     .map_err(|error| BenchError::Other(error.to_string()))?;
-    progress.over.store(true, Ordering::Relaxed);
+    progress.finish();
     report
 }
 

@@ -16,8 +16,8 @@ use crate::requests::{Queue, RequestError, Requests, Use, now_ms};
 use apogee_protocol::SerializeType;
 use serde_json::{Map, Value, json};
 use std::io::IsTerminal as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a new topic may take until the name server tells of it.
@@ -174,7 +174,7 @@ impl Common {
 #[derive(Debug, Default)]
 struct Progress {
     messages: AtomicU64,
-    over: AtomicBool,
+    bar: OnceLock<indicatif::ProgressBar>,
 }
 
 impl Progress {
@@ -185,21 +185,25 @@ impl Progress {
         }
         let progress = Arc::clone(self);
         tokio::spawn(async move {
-            let bar = indicatif::ProgressBar::new_spinner();
+            let bar = progress.bar.get_or_init(indicatif::ProgressBar::new_spinner);
             let (begin, mut last) = (Instant::now(), 0);
-            while !progress.over.load(Ordering::Relaxed) {
-                tokio::time::sleep(Duration::from_millis(500)).await;
+            while !bar.is_finished() {
                 let now = progress.messages.load(Ordering::Relaxed);
                 let rate = (now - last) * 2;
-                bar.set_message(format!(
-                    "{what}: {now} messages, {rate}/s, {:.0?}",
-                    begin.elapsed()
-                ));
+                let took = begin.elapsed();
+                bar.set_message(format!("{what}: {now} messages, {rate}/s, {took:.1?}"));
                 bar.tick();
                 last = now;
+                tokio::time::sleep(Duration::from_millis(500)).await;
             }
-            bar.finish_and_clear();
         });
+    }
+
+    /// Takes the line away.
+    fn finish(&self) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
     }
 }
 

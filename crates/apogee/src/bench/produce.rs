@@ -115,7 +115,7 @@ pub(super) async fn run(options: Options) -> Result<Report, BenchError> {
         report.errors.merge(&lane.errors);
         all.add(&lane.latencies).map_err(|error| error.to_string())?;
     }
-    progress.over.store(true, Ordering::Relaxed);
+    progress.finish();
     report.bytes = report.messages * options.size as u64;
     report.latencies.push(("latency_us", all));
     Ok(report)
