@@ -53,7 +53,9 @@ class Fixture:
 def must(text, *patterns):
     for pattern in patterns:
         if not re.search(pattern, text, re.MULTILINE):
-            raise AssertionError(f"expected /{pattern}/ in the output, came: {' '.join(text.split())[:400]}")
+            refused = re.search(r"CODE: .*", text)
+            came = refused.group(0) if refused else " ".join(text.split())
+            raise AssertionError(f"expected /{pattern}/ in the output, came: {came[:400]}")
 
 
 def must_not(text, *patterns):

@@ -5,7 +5,7 @@ One server serves the clients' and the tools' suites; the store suites start ser
 
 import time
 
-from . import admin_checks, drivers, mqadmin, servers, store_checks, toolchain
+from . import admin_checks, drivers, mqadmin, pending, restart_checks, servers, store_checks, toolchain
 
 BASIC = [
     "consume-orderly", "consume-concurrent", "retry", "dlq", "delay", "from-where", "consume-broadcast",
@@ -44,25 +44,29 @@ def everything():
         yield "mix", name
     for name in admin_checks.NAMES:
         yield "mqadmin", name
+    for name in restart_checks.NAMES:
+        yield restart_checks.SUITE, name
     for suite, names in store_checks.SUITES.items():
         for name in names:
             yield suite, name
 
 
-def run_all(kind, home, report):
+def run_all(kind, home, report, run_pending=False):
     shared = [s for s in CLIENTS if report.wants_suite(s, CLIENTS[s])]
     mixes = [m for m in MIXES if report.wants("mix", m)]
     admin = [n for n in admin_checks.NAMES if report.wants("mqadmin", n)]
     if shared or mixes or admin:
-        Shared(kind, home, report).run(shared, mixes, admin)
-    store_checks.run(kind, home, report)
+        Shared(kind, home, report, run_pending).run(shared, mixes, admin)
+    restart_checks.run(kind, home, report)
+    store_checks.run(kind, home, report, run_pending)
 
 
 class Shared:
     """The suites that share one server."""
 
-    def __init__(self, kind, home, report):
+    def __init__(self, kind, home, report, run_pending):
         self.report = report
+        self.run_pending = run_pending
         self.home = home
         self.kind = kind
         self.server = None
@@ -87,6 +91,11 @@ class Shared:
                     self.clients(suite, suite in suites, mixing)
             self.mix(mixes)
             if admin and self.admin:
+                for name in admin:
+                    why = pending.reason(self.kind, name, self.run_pending)
+                    if why:
+                        self.report.skip("mqadmin", name, why)
+                admin = [n for n in admin if not pending.reason(self.kind, n, self.run_pending)]
                 admin_checks.run(self.admin, self.server, self.report, admin)
             if not self.server.alive():
                 self.report.add("server", "survived", "FAIL", 0, "a server process has ended")
@@ -118,6 +127,10 @@ class Shared:
             return
         prefix = f"{self.prefix}{suite}"
         for name in names:
+            why = pending.reason(self.kind, name, self.run_pending)
+            if why:
+                self.report.skip(suite, name, why)
+                continue
             extra = self.prepare(suite, name, prefix)
             if extra is not None:
                 driver.submit(name, prefix=prefix, broker=self.server.broker, **extra)

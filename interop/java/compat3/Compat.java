@@ -21,6 +21,7 @@ final class Compat {
         Timing.register(all);
         Reading.register(all);
         Mixing.register(all);
+        Surviving.register(all);
     }
 
     static void createTopic(DefaultMQProducer p, String topic, int queues) throws Exception {

@@ -21,6 +21,7 @@ final class Compat {
         Timing.register(all);
         Reading.register(all);
         Mixing.register(all);
+        Surviving.register(all);
         Newer.register(all);
     }
 

@@ -22,6 +22,7 @@ final class Compat {
         Timing.register(all);
         Reading.register(all);
         Mixing.register(all);
+        Surviving.register(all);
         Newer.register(all);
         Newest.register(all);
         Stores.register(all);
