@@ -60,6 +60,15 @@ pub(crate) struct DispatchError {
     pub(crate) reason: String,
 }
 
+/// What to do when another thread is dispatching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenBusy {
+    /// It will see to our records too; go on.
+    Leave,
+    /// Wait, so that our records are readable when we return.
+    Wait,
+}
+
 /// What dispatch works with.
 pub(crate) struct DispatchContext<'a> {
     pub(crate) log: &'a CommitLog,
@@ -126,7 +135,8 @@ impl Dispatcher {
     }
 
     /// Runs `work` between two rounds, with everything below the given position in the queues:
-    /// what a checkpoint may vouch for once the queues are synced.
+    /// what a checkpoint may vouch for once the queues are synced. The caller must call
+    /// [`Dispatcher::run`] afterwards: a round that came meanwhile left its work to us.
     pub(crate) fn between_rounds<T>(&self, work: impl FnOnce(Reached) -> T) -> T {
         let state = self.state.lock();
         work(Reached {
@@ -141,14 +151,17 @@ impl Dispatcher {
         &self,
         context: &DispatchContext<'_>,
         visible: i64,
+        busy: WhenBusy,
     ) -> Result<(), DispatchError> {
         self.visible.fetch_max(visible, Ordering::AcqRel);
         // Either the other thread, which looks again after it unlocked, sees our position, or we
         // see its lock free: the two fences rule out that both miss.
         fence(Ordering::SeqCst);
         while self.dispatched() < self.visible() {
-            let Some(mut state) = self.state.try_lock() else {
-                return Ok(());
+            let mut state = match (self.state.try_lock(), busy) {
+                (Some(state), _) => state,
+                (None, WhenBusy::Leave) => return Ok(()),
+                (None, WhenBusy::Wait) => self.state.lock(),
             };
             let result = self.round(context, &mut state);
             tell(&mut state, context.listener);

@@ -11,6 +11,7 @@ use crate::error::StoreError;
 use crate::guard::Guard;
 use crate::index_file::{Chains, Shape};
 use crate::queue_units::{QueueFolder, list_queues};
+use crate::queues::{TOMBSTONES, read_tombstones};
 use crate::scan::{Stop, walk};
 use crate::segments::Segments;
 use apogee_model::record::{BLANK_MAGIC, RecordView, encode_blank};
@@ -18,6 +19,7 @@ use apogee_model::sys_flag;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Problems kept in a report; more are only counted.
 const MAX_PROBLEMS: usize = 1_000;
@@ -82,7 +84,8 @@ pub fn check(config: &StoreConfig) -> Result<CheckReport, StoreError> {
     let segments = Segments::open_read_only(config.commit_log_dir())?;
     let mut report = CheckReport::default();
     let mut queues = list_queues(&config.consume_queue_dir())?;
-    check_log(&segments, &mut queues, &mut report)?;
+    let deletions = read_tombstones(&config.store_path_root_dir.join(TOMBSTONES))?;
+    check_log(&segments, &mut queues, &deletions, &mut report)?;
     for queue in queues.values() {
         report.queues += 1;
         check_queue(queue, &mut report)?;
@@ -96,6 +99,7 @@ type QueueFolders = HashMap<(String, i32), QueueFolder>;
 fn check_log(
     segments: &Segments,
     queues: &mut QueueFolders,
+    deletions: &HashMap<Arc<str>, i64>,
     report: &mut CheckReport,
 ) -> Result<(), StoreError> {
     report.log_min = segments.min().unwrap_or(0);
@@ -104,7 +108,7 @@ fn check_log(
     while at < segments.end() {
         let walked = walk(segments, at, true, |offset, record| {
             report.records += 1;
-            check_unit(queues, offset, record, report);
+            check_unit(queues, deletions, offset, record, report);
             ControlFlow::Continue(())
         })?;
         report.log_end = walked.end;
@@ -136,6 +140,7 @@ fn first_word(segments: &Segments, offset: i64) -> Option<i32> {
 /// Compares a record with its queue's unit.
 fn check_unit(
     queues: &mut QueueFolders,
+    deletions: &HashMap<Arc<str>, i64>,
     position: i64,
     record: &RecordView<'_>,
     report: &mut CheckReport,
@@ -146,7 +151,8 @@ fn check_unit(
         return;
     }
     let key = (record.topic().to_owned(), record.queue_id());
-    let Some(queue) = queues.get_mut(&key) else {
+    let deleted = deletions.get(record.topic()).is_some_and(|at| position < *at);
+    let Some(queue) = queues.get_mut(&key).filter(|_| !deleted) else {
         report.records_without_queue += 1;
         return;
     };
@@ -156,11 +162,6 @@ fn check_unit(
         unit.physical_offset == position && unit.size as usize == record.total_size()
     });
     if same {
-        return;
-    }
-    // A topic that was deleted and made again has newer messages at the same offsets.
-    if found.is_some_and(|unit| unit.physical_offset > position && !unit.is_filler()) {
-        report.records_without_queue += 1;
         return;
     }
     let what = match found.filter(|unit| unit.size > 0) {

@@ -11,7 +11,7 @@ use crate::commit_log::CommitLog;
 use crate::config::{FlushDiskType, StoreConfig};
 use crate::consume_queue::{ConsumeQueue, QueueEnv, Unit};
 use crate::delay_level::DelayLevels;
-use crate::dispatch::{ArrivalListener, DispatchContext, Dispatcher};
+use crate::dispatch::{ArrivalListener, DispatchContext, Dispatcher, WhenBusy};
 use crate::error::{AppendError, StoreError};
 use crate::guard::Guard;
 use crate::index::Index;
@@ -214,11 +214,11 @@ impl MessageStore {
         if self.is_sync_flush() {
             self.flush_request.wake();
         } else {
-            self.make_visible(self.log.appended().get());
+            self.make_visible(self.log.appended().get(), WhenBusy::Leave);
         }
     }
 
-    fn make_visible(&self, position: i64) {
+    fn make_visible(&self, position: i64, busy: WhenBusy) {
         let listener = Arc::clone(&*self.listener.read());
         let context = DispatchContext {
             log: &self.log,
@@ -226,7 +226,7 @@ impl MessageStore {
             index: self.index.as_ref(),
             listener: &*listener,
         };
-        if let Err(error) = self.dispatcher.run(&context, position)
+        if let Err(error) = self.dispatcher.run(&context, position, busy)
             && self.log.poison().is_none()
         {
             self.log
@@ -241,7 +241,7 @@ impl MessageStore {
     pub fn flush_log(&self) -> Result<i64, StoreError> {
         self.log.flush(|position| {
             if self.is_sync_flush() {
-                self.make_visible(position);
+                self.make_visible(position, WhenBusy::Wait);
             }
         })
     }
@@ -252,7 +252,7 @@ impl MessageStore {
     /// # Errors
     /// Why it does not work yet; the store stays closed for writes.
     pub fn try_recover(&self) -> Result<(), StoreError> {
-        self.log.try_repair(|position| self.make_visible(position))
+        self.log.try_repair(|position| self.make_visible(position, WhenBusy::Wait))
     }
 
     /// Makes the next commit log file ahead of time.
@@ -291,6 +291,8 @@ impl MessageStore {
             });
             (reached, vouched.collect())
         });
+        // Rounds that found the dispatcher busy relied on it to look again.
+        self.make_visible(self.dispatcher.visible(), WhenBusy::Wait);
         self.flush_log()?;
         self.queues.sync()?;
         let mut checkpoint = self.checkpoint.lock();
@@ -325,7 +327,7 @@ impl MessageStore {
             return Ok(());
         }
         self.flush_log()?;
-        self.make_visible(self.log.appended().get());
+        self.make_visible(self.log.appended().get(), WhenBusy::Wait);
         self.save_checkpoint()?;
         self.guard.mark_closed()?;
         tracing::info!(root = %self.config.store_path_root_dir.display(), "the store is closed");

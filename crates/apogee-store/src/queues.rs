@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The file that remembers deleted topics, in the store's root.
+pub(crate) const TOMBSTONES: &str = "deletedTopics";
+
 /// The table of queues.
 pub(crate) struct Queues {
     env: Arc<QueueEnv>,
@@ -63,7 +66,7 @@ impl Queues {
     pub(crate) fn new(env: Arc<QueueEnv>, store_root: &Path) -> Result<Self, StoreError> {
         let mut trash = env.root.clone().into_os_string();
         trash.push(".deleted");
-        let tombstone_path = store_root.join("deletedTopics");
+        let tombstone_path = store_root.join(TOMBSTONES);
         let table = Table { tombstones: read_tombstones(&tombstone_path)?, ..Table::default() };
         Ok(Self {
             batch_topics: list_names(&store_root.join("batchconsumequeue")),
@@ -392,7 +395,8 @@ fn list_names(dir: &Path) -> HashSet<String> {
         .collect()
 }
 
-fn read_tombstones(path: &Path) -> Result<HashMap<Arc<str>, i64>, StoreError> {
+/// Reads the memory of deleted topics.
+pub(crate) fn read_tombstones(path: &Path) -> Result<HashMap<Arc<str>, i64>, StoreError> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         other => other.map_err(StoreError::io("read", path))?,

@@ -16,7 +16,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
-use crate::dispatch::{DispatchContext, DispatchError, Dispatcher, NoListener};
+use crate::dispatch::{DispatchContext, DispatchError, Dispatcher, NoListener, WhenBusy};
 use crate::error::StoreError;
 use crate::index::Index;
 use crate::manifest::{Manifest, VouchedQueue};
@@ -285,7 +285,9 @@ impl Recovery<'_> {
             index: self.index,
             listener: &NoListener,
         };
-        self.dispatcher.run(&context, walked.end).map_err(|error| self.damaged(&error))
+        self.dispatcher
+            .run(&context, walked.end, WhenBusy::Wait)
+            .map_err(|error| self.damaged(&error))
     }
 
     fn damaged(&self, error: &DispatchError) -> StoreError {

@@ -13,5 +13,6 @@ mod cleaning;
 mod crash;
 mod golden;
 mod inspection;
+mod load;
 mod model;
 mod support;
