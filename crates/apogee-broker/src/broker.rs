@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -79,6 +79,7 @@ pub struct Broker {
     pub(crate) groups_changed: Notify,
     unique_ids: UniqueIdMaker,
     closing: AtomicBool,
+    flushing: AtomicUsize,
     delay_levels: DelayLevels,
     address: SocketAddr,
     threads: Mutex<Option<StoreThreads>>,
@@ -156,6 +157,7 @@ impl Broker {
             added_properties_len: added_properties_len(&config),
             unique_ids: UniqueIdMaker::new(config.broker_ip1, std::process::id(), fastrand::u32(..)),
             closing: AtomicBool::new(false),
+            flushing: AtomicUsize::new(0),
             delay_levels: levels,
             offsets,
             saved,
@@ -248,6 +250,17 @@ impl Broker {
         self.config.broker_permission
     }
 
+    /// Sends that are stored and wait for the disk.
+    pub(crate) fn flushing_sends(&self) -> usize {
+        self.flushing.load(Ordering::Relaxed)
+    }
+
+    /// Counts sends as waiting for the disk until the guard is dropped.
+    pub(crate) fn begin_flushing(self: &Arc<Self>, sends: usize) -> Flushing {
+        self.flushing.fetch_add(sends, Ordering::Relaxed);
+        Flushing { broker: Arc::clone(self), sends }
+    }
+
     /// Number of delay levels.
     pub(crate) fn delay_levels(&self) -> i32 {
         self.config.delay_levels
@@ -273,6 +286,13 @@ impl Broker {
     pub(crate) fn can_split(&self, topic: &str) -> bool {
         let config = self.topics.get(topic);
         config.is_none_or(|config| config.attributes.get("queue.type").is_none_or(|kind| kind != "BatchCQ"))
+    }
+
+    /// Whether the message at an offset has to come from the disk. Costs nothing while the whole log is
+    /// in memory.
+    pub(crate) fn is_cold(&self, topic: &str, queue_id: i32, offset: i64) -> bool {
+        self.store.is_cold(self.store.min_physical_offset())
+            && self.store.physical_offset_of(topic, queue_id, offset).is_some_and(|place| self.store.is_cold(place))
     }
 
     /// Whether the topic has this queue.
@@ -315,6 +335,18 @@ impl Broker {
         for departure in self.clients.connection_closed(connection_id) {
             self.departed(&departure);
         }
+    }
+}
+
+/// Sends that wait for the disk.
+pub(crate) struct Flushing {
+    broker: Arc<Broker>,
+    sends: usize,
+}
+
+impl Drop for Flushing {
+    fn drop(&mut self) {
+        self.broker.flushing.fetch_sub(self.sends, Ordering::Relaxed);
     }
 }
 

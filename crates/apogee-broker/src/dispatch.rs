@@ -228,11 +228,12 @@ impl Entrance {
         };
         let (broker, connection, request) = (Arc::clone(&self.broker), Arc::clone(connection), request.clone());
         let tasks = broker.tasks.clone();
+        let in_flight = connection.begin(1);
         let answer = move |connection: &Connection, request: &RemotingCommand, handled: Handled| {
             if !request.is_oneway() {
                 connection.reply(ReplyTo::from(request), handled.unwrap_or_else(|refusal| refusal));
             }
-            drop(permit);
+            drop((permit, in_flight));
         };
         match entry.handler {
             Handler::Blocking(handle) => {

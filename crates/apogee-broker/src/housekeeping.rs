@@ -150,9 +150,8 @@ async fn deliver(broker: Arc<Broker>, mut woken: mpsc::UnboundedReceiver<Vec<Par
         };
         let Some(pulls) = pulls else { return };
         broker.polling.taken(pulls.len());
-        let now = now_ms();
         for parked in pulls {
-            pull::deliver(&broker, parked, now, broker.is_closing());
+            pull::deliver(&broker, parked);
         }
     }
 }

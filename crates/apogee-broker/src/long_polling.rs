@@ -27,6 +27,8 @@ pub(crate) struct ParkedPull {
     pub(crate) offset: i64,
     /// When it is answered even without a message (ms).
     pub(crate) deadline_ms: i64,
+    /// Whether it has waited already: then messages that don't match are no reason to answer.
+    pub(crate) woken: bool,
 }
 
 type Queues = HashMap<Box<str>, HashMap<i32, Vec<ParkedPull>>>;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
@@ -49,6 +49,7 @@ pub struct Connection {
     pending: Mutex<HashMap<i32, oneshot::Sender<RemotingCommand>>>,
     next_opaque: AtomicI32,
     closed: AtomicBool,
+    in_flight: AtomicUsize,
     pub(crate) wake: Notify,
 }
 
@@ -65,6 +66,7 @@ impl Connection {
             pending: Mutex::default(),
             next_opaque: AtomicI32::new(1),
             closed: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
             wake: Notify::new(),
         })
     }
@@ -184,6 +186,18 @@ impl Connection {
         }
     }
 
+    /// Counts `requests` as being answered later, until the guard is dropped. While more than
+    /// `max_in_flight` are, nothing is read from the peer.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>, requests: usize) -> InFlight {
+        self.in_flight.fetch_add(requests, Ordering::AcqRel);
+        InFlight { connection: Arc::clone(self), requests }
+    }
+
+    pub(crate) fn may_read(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) < self.limits.max_in_flight
+    }
+
     /// A number for a one-way request that no waiting request uses.
     pub fn next_opaque(&self) -> i32 {
         self.next_opaque.fetch_add(1, Ordering::Relaxed)
@@ -205,6 +219,22 @@ impl Connection {
         self.closed.store(true, Ordering::Release);
         self.pending.lock().clear();
         *self.out.lock() = OutBuffer::default();
+    }
+}
+
+/// Requests that are being answered later; see [`Connection::begin`].
+#[derive(Debug)]
+pub struct InFlight {
+    connection: Arc<Connection>,
+    requests: usize,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let before = self.connection.in_flight.fetch_sub(self.requests, Ordering::AcqRel);
+        if before >= self.connection.limits.max_in_flight {
+            self.connection.wake.notify_one();
+        }
     }
 }
 

@@ -13,7 +13,7 @@ mod pump;
 pub mod server;
 
 pub use client::{Client, ClientError};
-pub use connection::{Connection, InvokeError};
+pub use connection::{Connection, InFlight, InvokeError};
 pub use limits::Limits;
 pub use out_buffer::OutBuffer;
 pub use server::Server;

@@ -77,7 +77,7 @@ where
         input.reserve(next_read);
         tokio::select! {
             biased;
-            read = stream.read_buf(&mut input) => match read {
+            read = stream.read_buf(&mut input), if connection.may_read() => match read {
                 Ok(0) => return End::Closed,
                 Ok(count) => {
                     next_read = if count >= next_read {

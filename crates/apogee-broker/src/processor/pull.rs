@@ -64,33 +64,65 @@ pub(crate) fn serve(
         Ok(pull) => Arc::new(pull),
         Err(response) => return Outcome::Now(response),
     };
-    if let Some(moved) = take_reset(broker, &pull) {
-        return Outcome::Now(moved);
-    }
     if header.sys_flag & FLAG_COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
         broker.offsets.commit(&header.consumer_group, &header.topic, header.queue_id, header.commit_offset);
     }
-    let plan = read(broker, &pull, header.queue_offset);
-    let waits = code_of(&plan, header.queue_offset) == ResponseCode::PULL_NOT_FOUND
-        && header.sys_flag & FLAG_SUSPEND != 0;
-    let reply_to = ReplyTo::from(request);
-    if waits {
-        let parked = ParkedPull {
-            connection: Arc::clone(connection),
-            reply_to,
-            offset: plan.next_begin_offset,
-            deadline_ms: now + suspend_ms(broker, header.suspend_timeout_millis),
-            pull: Arc::clone(&pull),
-        };
-        let seen = plan.max_offset;
-        let store = &broker.store;
-        let has_news = || store.max_offset(&pull.topic, pull.queue_id) > seen;
-        return match broker.polling.park(parked, has_news) {
-            Ok(()) => Outcome::Later,
-            Err(_) => Outcome::Now(answer(broker, &pull, &plan, header.queue_offset)),
-        };
+    let wait_ms = if header.sys_flag & FLAG_SUSPEND != 0 {
+        suspend_ms(broker, header.suspend_timeout_millis)
+    } else {
+        0
+    };
+    let parked = ParkedPull {
+        connection: Arc::clone(connection),
+        reply_to: ReplyTo::from(request),
+        pull,
+        offset: header.queue_offset,
+        deadline_ms: now + wait_ms,
+        woken: false,
+    };
+    if broker.is_cold(&parked.pull.topic, parked.pull.queue_id, parked.offset) {
+        read_on_blocking_thread(broker, parked);
+        return Outcome::Later;
     }
-    finish(broker, connection, reply_to, &pull, plan, header.queue_offset)
+    step(broker, parked, now)
+}
+
+/// Reads messages that have left memory where waiting for the disk blocks nobody.
+fn read_on_blocking_thread(broker: &Arc<Broker>, parked: ParkedPull) {
+    let in_flight = parked.connection.begin(1);
+    let (broker, tasks) = (Arc::clone(broker), broker.tasks.clone());
+    tasks.spawn_blocking(move || {
+        answer_parked(&broker, parked);
+        drop(in_flight);
+    });
+}
+
+fn answer_parked(broker: &Arc<Broker>, parked: ParkedPull) {
+    let (connection, reply_to) = (Arc::clone(&parked.connection), parked.reply_to);
+    if let Outcome::Now(response) = step(broker, parked, crate::clock::now_ms()) {
+        connection.reply(reply_to, response);
+    }
+}
+
+/// Reads once: answers, or parks the pull if nothing matches yet and it may wait.
+fn step(broker: &Arc<Broker>, parked: ParkedPull, now: i64) -> Outcome {
+    if let Some(moved) = take_reset(broker, &parked.pull) {
+        return Outcome::Now(moved);
+    }
+    let plan = read(broker, &parked.pull, parked.offset);
+    let nothing = code_of(&plan, parked.offset) == ResponseCode::PULL_NOT_FOUND
+        || (parked.woken && plan.status == GetStatus::NoMatchedMessage);
+    if !nothing || parked.deadline_ms <= now || broker.is_closing() {
+        return Outcome::Now(answer(broker, &parked.pull, &plan, parked.offset));
+    }
+    let pull = Arc::clone(&parked.pull);
+    let (seen, store) = (plan.max_offset, &broker.store);
+    let has_news = || store.max_offset(&pull.topic, pull.queue_id) > seen;
+    let again = ParkedPull { offset: plan.next_begin_offset, ..parked };
+    match broker.polling.park(again, has_news) {
+        Ok(()) => Outcome::Later,
+        Err(full) => Outcome::Now(answer(broker, &full.pull, &plan, full.offset)),
+    }
 }
 
 fn suspend_ms(broker: &Broker, asked: i64) -> i64 {
@@ -101,34 +133,16 @@ fn suspend_ms(broker: &Broker, asked: i64) -> i64 {
     }
 }
 
-/// Reads on for pulls that were woken, in the delivery task.
-pub(crate) fn deliver(broker: &Arc<Broker>, parked: ParkedPull, now: i64, closing: bool) {
+/// Reads on for a pull that was woken, in the delivery task.
+pub(crate) fn deliver(broker: &Arc<Broker>, mut parked: ParkedPull) {
+    parked.woken = true;
     if parked.connection.is_closed() {
         return;
     }
-    if let Some(moved) = take_reset(broker, &parked.pull) {
-        parked.connection.reply(parked.reply_to, moved);
-        return;
-    }
-    let plan = read(broker, &parked.pull, parked.offset);
-    let code = code_of(&plan, parked.offset);
-    let nothing = code == ResponseCode::PULL_NOT_FOUND || plan.status == GetStatus::NoMatchedMessage;
-    if nothing && parked.deadline_ms > now && !closing {
-        let pull = Arc::clone(&parked.pull);
-        let seen = plan.max_offset;
-        let again = ParkedPull { offset: plan.next_begin_offset, ..parked };
-        let store = &broker.store;
-        let has_news = || store.max_offset(&pull.topic, pull.queue_id) > seen;
-        if let Err(full) = broker.polling.park(again, has_news) {
-            let response = answer(broker, &full.pull, &plan, full.offset);
-            full.connection.reply(full.reply_to, response);
-        }
-        return;
-    }
-    let (connection, reply_to) = (Arc::clone(&parked.connection), parked.reply_to);
-    match finish(broker, &connection, reply_to, &parked.pull, plan, parked.offset) {
-        Outcome::Now(response) => connection.reply(reply_to, response),
-        Outcome::Later => {}
+    if broker.is_cold(&parked.pull.topic, parked.pull.queue_id, parked.offset) {
+        read_on_blocking_thread(broker, parked);
+    } else {
+        answer_parked(broker, parked);
     }
 }
 
@@ -145,30 +159,6 @@ fn take_reset(broker: &Broker, pull: &PullRequest) -> Option<Response> {
         ..PullMessageResponseHeader::default()
     };
     Some(Response::new(ResponseCode::PULL_OFFSET_MOVED).header(&header).remark(Str::from_static("OFFSET_RESET")))
-}
-
-/// Answers at once, or from a blocking thread when the messages have to come from the disk.
-fn finish(
-    broker: &Arc<Broker>,
-    connection: &Arc<Connection>,
-    reply_to: ReplyTo,
-    pull: &Arc<PullRequest>,
-    plan: ReadPlan,
-    offset: i64,
-) -> Outcome {
-    if !plan.cold || plan.slices.is_empty() {
-        return Outcome::Now(answer(broker, pull, &plan, offset));
-    }
-    let (broker, connection, pull) = (Arc::clone(broker), Arc::clone(connection), Arc::clone(pull));
-    let tasks = broker.tasks.clone();
-    tasks.spawn_blocking(move || {
-        // Touching one byte a page brings it into memory here, not in the connection's task.
-        let touched: u64 =
-            plan.slices.iter().flat_map(|slice| slice.iter().step_by(4096)).map(|byte| u64::from(*byte)).sum();
-        std::hint::black_box(touched);
-        connection.reply(reply_to, answer(&broker, &pull, &plan, offset));
-    });
-    Outcome::Later
 }
 
 fn refuse(code: ResponseCode, remark: String) -> Response {

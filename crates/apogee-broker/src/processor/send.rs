@@ -56,17 +56,12 @@ pub(crate) fn serve(
     now: i64,
     replies: &mut OutBuffer,
 ) {
-    let busy = broker.store.is_page_cache_busy(now);
+    let busy = overload(broker, now);
     let mut prepared = Vec::with_capacity(requests.len());
     for request in requests {
-        let checked = if busy {
-            Err(Response::error(
-                ResponseCode::SYSTEM_BUSY,
-                "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: an append has held the log \
-                 longer than osPageCacheBusyTimeOutMills, the disk is slow",
-            ))
-        } else {
-            prepare(broker, connection, request)
+        let checked = match &busy {
+            Some(reason) => Err(Response::error(ResponseCode::SYSTEM_BUSY, reason.clone())),
+            None => prepare(broker, connection, request),
         };
         match checked {
             Ok(send) => prepared.push(send),
@@ -78,6 +73,25 @@ pub(crate) fn serve(
     if !waiting.is_empty() {
         answer_after_flush(broker, connection, waiting);
     }
+}
+
+/// Why no send is taken now, if so: which stage is slow, and which setting is its limit.
+fn overload(broker: &Broker, now: i64) -> Option<String> {
+    if broker.store.is_page_cache_busy(now) {
+        return Some(format!(
+            "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: an append has held the log for {} ms, \
+             osPageCacheBusyTimeOutMills is {}; the disk is slow",
+            broker.store.lock_held_ms(now),
+            broker.store.config().os_page_cache_busy_time_out_mills
+        ));
+    }
+    let (waiting, limit) = (broker.flushing_sends(), broker.config.send_thread_pool_queue_capacity);
+    (waiting >= limit).then(|| {
+        format!(
+            "[OVERLOAD]system busy, start flow control for a while: {waiting} sends wait for the disk, \
+             sendThreadPoolQueueCapacity is {limit}"
+        )
+    })
 }
 
 fn prepare(
@@ -294,6 +308,7 @@ fn answer_after_flush(broker: &Arc<Broker>, connection: &Arc<Connection>, waitin
     let Some(last) = waiting.iter().map(|one| one.until).max() else { return };
     let (broker, connection) = (Arc::clone(broker), Arc::clone(connection));
     let tasks = broker.tasks.clone();
+    let counted = (connection.begin(waiting.len()), broker.begin_flushing(waiting.len()));
     tasks.spawn(async move {
         let limit = Duration::from_millis(broker.store.config().sync_flush_timeout);
         let flushed = tokio::time::timeout(limit, broker.store.flushed().wait(last)).await;
@@ -310,5 +325,6 @@ fn answer_after_flush(broker: &Arc<Broker>, connection: &Arc<Connection>, waitin
                 out.reply(one.reply_to, one.response);
             }
         });
+        drop(counted);
     });
 }

@@ -3,7 +3,9 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "a test may stop at the first surprise"
+    unreachable_pub,
+    missing_docs,
+    reason = "a test may stop at the first surprise, and its helpers are its own"
 )]
 
 mod admin;

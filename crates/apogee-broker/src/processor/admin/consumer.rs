@@ -4,17 +4,18 @@ use crate::clients::Member;
 use crate::dispatch::Context;
 use apogee_model::names;
 use apogee_protocol::bodies::{
-    Connection, ConsumeStats, ConsumerConnection, GroupList, JsonBody, MessageQueue, OffsetWrapper,
+    Connection, ConsumeStats, ConsumeStatsList, ConsumerConnection, GroupList, JsonBody, MessageQueue, OffsetWrapper,
     ProducerConnection, ProducerInfo, ProducerTableInfo, QuerySubscriptionResponseBody, ResetOffsetBody,
     TopicList,
 };
 use apogee_protocol::headers::{
-    CloneGroupOffsetRequestHeader, GetConsumeStatsRequestHeader, GetConsumerConnectionListRequestHeader,
+    CloneGroupOffsetRequestHeader, GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader, GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader, QuerySubscriptionByConsumerRequestHeader,
     QueryTopicConsumeByWhoRequestHeader, QueryTopicsByConsumerRequestHeader, ResetOffsetRequestHeader,
 };
 use apogee_protocol::{Response, ResponseCode};
 use apogee_store::Boundary;
+use std::collections::BTreeMap;
 
 type Handled = Result<Response, Response>;
 
@@ -56,6 +57,31 @@ fn add_topic(context: &Context<'_>, stats: &mut ConsumeStats, group: &str, topic
             },
         );
     }
+}
+
+/// GET_BROKER_CONSUME_STATS: the same for every group, those that consume in order or those that don't.
+pub(crate) fn broker_consume_stats(context: &Context<'_>) -> Handled {
+    let header: GetConsumeStatsInBrokerHeader = context.header()?;
+    let broker = context.broker;
+    let mut body =
+        ConsumeStatsList { broker_addr: Some(broker.config.address()), ..ConsumeStatsList::default() };
+    for group in broker.groups.all().into_keys() {
+        let mut listed = Vec::new();
+        for topic in broker.offsets.topics_of(&group) {
+            let ordered = broker.topics.get(&topic).is_some_and(|config| config.order);
+            if header.is_order && !ordered {
+                continue;
+            }
+            let mut stats = ConsumeStats::default();
+            add_topic(context, &mut stats, &group, &topic);
+            for offsets in stats.offset_table.values() {
+                body.total_diff += offsets.broker_offset - offsets.consumer_offset;
+            }
+            listed.push(stats);
+        }
+        body.consume_stats_list.push(BTreeMap::from([(group, listed)]));
+    }
+    Ok(Response::success().body(body.to_raw()))
 }
 
 fn connection_of(member: &Member) -> Connection {

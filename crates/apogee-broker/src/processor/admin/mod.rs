@@ -29,6 +29,7 @@ pub(crate) static TABLE: &[Entry] = {
         entry(C::GET_SUBSCRIPTIONGROUP_CONFIG, Lane::Admin, Blocking(group::get)),
         entry(C::UPDATE_AND_GET_GROUP_FORBIDDEN, Lane::Admin, Blocking(group::forbidden)),
         entry(C::GET_CONSUME_STATS, Lane::Admin, Blocking(consumer::consume_stats)),
+        entry(C::GET_BROKER_CONSUME_STATS, Lane::Admin, Blocking(consumer::broker_consume_stats)),
         entry(C::GET_CONSUMER_CONNECTION_LIST, Lane::Admin, Blocking(consumer::connections)),
         entry(C::GET_PRODUCER_CONNECTION_LIST, Lane::Admin, Blocking(consumer::producer_connections)),
         entry(C::GET_ALL_PRODUCER_INFO, Lane::Admin, Blocking(consumer::all_producers)),
