@@ -1,11 +1,5 @@
 //! One consume queue: for each message of a (topic, queue id) a unit that says where it is.
 //!
-//! | bytes | field of a unit |
-//! | --- | --- |
-//! | 8 | commit log offset |
-//! | 4 | size of the record |
-//! | 8 | tags code: hash of the tag; delivery time in `SCHEDULE_TOPIC_XXXX`; or an ext address |
-//!
 //! A file holds a fixed number of units; its name is the byte offset of its first unit. A unit
 //! that stands for no message (before a queue's first message, or a gap) has offset 0, size
 //! `0x7FFFFFFF`, tags code 0. Unused space is zero.
@@ -14,9 +8,9 @@
 //! units below `tail_start` are in files, the others in `tail` (at most 512). `next` belongs to the
 //! append lock, everything else to `inner`'s mutex, which is never held while a file is read.
 
-use crate::be::{get_i32, get_i64, put_i32, put_i64};
 use crate::config::UNIT_SIZE;
 use crate::queue_files::QueueFiles;
+use crate::unit::Unit;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
@@ -29,54 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 pub(crate) const MAX_TAIL: usize = 512;
 /// Largest gap in queue offsets that is filled; a larger one is damage.
 pub(crate) const MAX_GAP: i64 = 50_000_000;
-/// Size word of a unit that stands for no message.
-const FILLER_SIZE: i32 = 0x7FFF_FFFF;
-
-/// Where a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unit {
-    /// Commit log offset of the record.
-    pub physical_offset: i64,
-    /// Size of the record in bytes.
-    pub size: i32,
-    /// Tags code, delivery time or ext address.
-    pub tags_code: i64,
-}
-
-impl Unit {
-    pub(crate) const FILLER: Self = Self { physical_offset: 0, size: FILLER_SIZE, tags_code: 0 };
-
-    /// Whether the unit stands for no message.
-    #[must_use]
-    pub fn is_filler(&self) -> bool {
-        self.size == FILLER_SIZE && self.physical_offset == 0
-    }
-
-    /// Commit log offset behind the record (0 for a filler).
-    pub(crate) fn end(&self) -> i64 {
-        if self.is_filler() { 0 } else { self.physical_offset.saturating_add(i64::from(self.size)) }
-    }
-
-    fn is_written(&self) -> bool {
-        self.size > 0 && self.physical_offset >= 0
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let mut bytes = [0; UNIT_SIZE];
-        put_i64(&mut bytes, 0, self.physical_offset);
-        put_i32(&mut bytes, 8, self.size);
-        put_i64(&mut bytes, 12, self.tags_code);
-        out.extend_from_slice(&bytes);
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        Some(Self {
-            physical_offset: get_i64(bytes, 0)?,
-            size: get_i32(bytes, 8)?,
-            tags_code: get_i64(bytes, 12)?,
-        })
-    }
-}
+/// Largest queue offset that can be meant; no checksum covers it in a record.
+const MAX_OFFSET: i64 = 1 << 50;
 
 /// What [`ConsumeQueue::put`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +156,9 @@ impl ConsumeQueue {
         let max = self.max.load(Ordering::Relaxed);
         if offset < max {
             return Ok(Put::Known);
+        }
+        if offset > MAX_OFFSET {
+            return Ok(Put::Absurd);
         }
         if offset > max {
             if inner.files_end == 0 && inner.tail.is_empty() {

@@ -10,10 +10,11 @@
 
 use crate::be::record_queue_offset;
 use crate::commit_log::CommitLog;
-use crate::consume_queue::{ConsumeQueue, Put, Unit};
+use crate::consume_queue::{ConsumeQueue, Put};
 use crate::delay_level::{DelayLevels, SCHEDULE_TOPIC};
 use crate::index::Index;
 use crate::queues::Queues;
+use crate::unit::Unit;
 use apogee_model::hash::tags_code;
 use apogee_model::properties::keys;
 use apogee_model::record::{LogEntry, RecordView, parse_entry};

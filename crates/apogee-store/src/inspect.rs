@@ -6,7 +6,6 @@
 
 use crate::be::record_queue_offset;
 use crate::config::{StoreConfig, UNIT_SIZE};
-use crate::consume_queue::Unit;
 use crate::error::StoreError;
 use crate::guard::Guard;
 use crate::index_file::{Chains, Shape};
@@ -14,6 +13,7 @@ use crate::queue_units::{QueueFolder, list_queues};
 use crate::queues::{TOMBSTONES, read_tombstones};
 use crate::scan::{Stop, walk};
 use crate::segments::Segments;
+use crate::unit::Unit;
 use apogee_model::record::{BLANK_MAGIC, RecordView, encode_blank};
 use apogee_model::sys_flag;
 use std::collections::HashMap;

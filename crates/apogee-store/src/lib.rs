@@ -25,6 +25,7 @@ mod ext;
 mod queue_files;
 mod queue_listing;
 mod queues;
+mod unit;
 
 mod index;
 mod index_file;
@@ -52,7 +53,7 @@ mod local_time;
 
 pub use append::{Appending, Placed};
 pub use config::{FlushDiskType, StoreConfig};
-pub use consume_queue::{ConsumeQueue, Unit};
+pub use consume_queue::ConsumeQueue;
 pub use dispatch::{Arrival, ArrivalListener, NoListener};
 pub use document::{Document, Loaded};
 pub use error::{AppendError, StoreError};
@@ -63,3 +64,4 @@ pub use query::{KeyKind, QueryResult};
 pub use read::{GetStatus, ReadPlan, ReadRequest};
 pub use recovery::RecoveryReport;
 pub use threads::{Clock, StoreThreads};
+pub use unit::Unit;

@@ -9,7 +9,7 @@ use crate::checkpoint::Checkpoint;
 use crate::cleaning::Cleaner;
 use crate::commit_log::CommitLog;
 use crate::config::{FlushDiskType, StoreConfig};
-use crate::consume_queue::{ConsumeQueue, QueueEnv, Unit};
+use crate::consume_queue::{ConsumeQueue, QueueEnv};
 use crate::delay_level::DelayLevels;
 use crate::dispatch::{ArrivalListener, DispatchContext, Dispatcher, WhenBusy};
 use crate::error::{AppendError, StoreError};
@@ -22,6 +22,7 @@ use crate::queues::Queues;
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::segments::Segments;
 use crate::threads::FlushRequest;
+use crate::unit::Unit;
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,18 +55,50 @@ impl MessageStore {
         config: StoreConfig,
         listener: Arc<dyn ArrivalListener>,
     ) -> Result<Arc<Self>, StoreError> {
+        let mut store = Self::assemble(config, listener)?;
+        let root = store.config.store_path_root_dir.clone();
+        let crashed = store.guard.was_aborted();
+        let checkpoint = *store.checkpoint.lock();
+        let manifest = Manifest::load(&root.join(manifest::FILE_NAME), &checkpoint);
+        store.guard.mark_open()?;
+        let recovery = Recovery {
+            config: &store.config,
+            log: &store.log,
+            queues: &store.queues,
+            index: store.index.as_ref(),
+            dispatcher: &store.dispatcher,
+            checkpoint,
+            manifest,
+            crashed,
+        };
+        match recovery.run() {
+            Ok(report) => store.recovery = report,
+            Err(error) => {
+                // The sign of the last stop stays as it was.
+                if !crashed {
+                    store.guard.mark_closed()?;
+                }
+                return Err(error);
+            }
+        }
+        tracing::info!(root = %root.display(), recovery = ?store.recovery, "the store is open");
+        store.allocate_first()?;
+        Ok(Arc::new(store))
+    }
+
+    /// Takes the folder and opens its files; nothing is read from them yet.
+    fn assemble(
+        config: StoreConfig,
+        listener: Arc<dyn ArrivalListener>,
+    ) -> Result<Self, StoreError> {
         config.validate()?;
         let root = config.store_path_root_dir.clone();
         let guard = Guard::take(&root)?;
-        let crashed = guard.was_aborted();
-        let checkpoint = Checkpoint::load(&root.join("checkpoint"));
-        let manifest = Manifest::load(&root.join(manifest::FILE_NAME), &checkpoint);
         let segments = Segments::open(
             config.commit_log_dir(),
             config.mapped_file_size_commit_log,
             config.disk_faults.clone(),
         )?;
-        let log = CommitLog::new(segments);
         let queue_dir = config.consume_queue_dir();
         std::fs::create_dir_all(&queue_dir).map_err(StoreError::io("create", &queue_dir))?;
         let env = Arc::new(QueueEnv {
@@ -73,57 +106,27 @@ impl MessageStore {
             units_per_file: config.units_per_file(),
             files: QueueFiles::new(config.max_open_queue_files),
         });
-        let queues = Queues::new(env, &root)?;
-        let index = config.message_index_enable.then(|| Index::open(&config)).transpose()?;
         let levels =
             DelayLevels::parse(&config.message_delay_level).ok_or_else(|| StoreError::Config {
                 key: "messageDelayLevel",
                 value: config.message_delay_level.clone(),
                 reason: "it is no list of times".to_owned(),
             })?;
-        let dispatcher = Dispatcher::new(levels);
-        guard.mark_open()?;
-        let recovery = Recovery {
-            config: &config,
-            log: &log,
-            queues: &queues,
-            index: index.as_ref(),
-            dispatcher: &dispatcher,
-            checkpoint,
-            manifest,
-            crashed,
-        }
-        .run();
-        let recovery = match recovery {
-            Ok(report) => report,
-            Err(error) => {
-                // A start that changed nothing leaves the sign of the last stop as it was.
-                if !crashed {
-                    guard.mark_closed()?;
-                }
-                return Err(error);
-            }
-        };
-        tracing::info!(root = %root.display(), ?recovery, "the store is open");
-        let memory_window = memory_window(&config);
-        let cleaner = Cleaner::new(config.space_probe.clone());
-        let store = Arc::new(Self {
-            config,
-            log,
-            queues,
-            index,
-            dispatcher,
+        Ok(Self {
+            log: CommitLog::new(segments),
+            queues: Queues::new(env, &root)?,
+            index: config.message_index_enable.then(|| Index::open(&config)).transpose()?,
+            dispatcher: Dispatcher::new(levels),
             listener: RwLock::new(listener),
             guard,
             disk_full: RwLock::new(None),
-            memory_window,
-            checkpoint: Mutex::new(checkpoint),
-            recovery,
+            memory_window: memory_window(&config),
+            checkpoint: Mutex::new(Checkpoint::load(&root.join("checkpoint"))),
+            recovery: RecoveryReport::default(),
             flush_request: FlushRequest::default(),
-            cleaner,
-        });
-        store.allocate_first()?;
-        Ok(store)
+            cleaner: Cleaner::new(config.space_probe.clone()),
+            config,
+        })
     }
 
     fn allocate_first(&self) -> Result<(), StoreError> {

@@ -5,8 +5,9 @@
 //! older than every time.
 
 use crate::be::record_store_timestamp;
-use crate::consume_queue::{ConsumeQueue, Unit};
+use crate::consume_queue::ConsumeQueue;
 use crate::message_store::MessageStore;
+use crate::unit::Unit;
 
 /// Bytes of a record's head that hold its store time, whatever the address kinds.
 const HEAD: usize = 76;

@@ -2,9 +2,9 @@
 //! writing, nothing is corrected.
 
 use crate::config::UNIT_SIZE;
-use crate::consume_queue::Unit;
 use crate::error::StoreError;
 use crate::segments::list_segment_files;
+use crate::unit::Unit;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;

@@ -9,10 +9,11 @@
 //! Locks: one read-write lock around the table, held for look-ups only. Order: append lock, then
 //! dispatch lock, then this one, then a queue's own.
 
-use crate::consume_queue::{ConsumeQueue, QueueEnv, Unit};
+use crate::consume_queue::{ConsumeQueue, QueueEnv};
 use crate::document::write_durably;
 use crate::error::StoreError;
 use crate::queue_listing::Listing;
+use crate::unit::Unit;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};

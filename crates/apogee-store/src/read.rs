@@ -5,8 +5,9 @@
 //! records that follow each other in the log become one slice. Hot data is mapped, cold data is
 //! copied by `pread`, so that a disk error is an error.
 
-use crate::consume_queue::{ConsumeQueue, Unit};
+use crate::consume_queue::ConsumeQueue;
 use crate::message_store::MessageStore;
+use crate::unit::Unit;
 use apogee_model::MessageFilter;
 use apogee_model::record::{LogEntry, parse_entry};
 use bytes::{Bytes, BytesMut};

@@ -7,7 +7,7 @@
 use crate::error::StoreError;
 use crate::faults::DiskFaults;
 use crate::segment::Segment;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub(crate) struct Segments {
     size: usize,
     faults: Option<Arc<dyn DiskFaults>>,
     list: RwLock<VecDeque<Arc<Segment>>>,
+    /// One file is made at a time: two makers of one file would empty each other's.
+    making: Mutex<()>,
 }
 
 impl Segments {
@@ -40,7 +42,7 @@ impl Segments {
             let extend = at + 1 == count;
             list.push_back(Segment::open(path, base, size, extend, faults.clone())?);
         }
-        Ok(Self { dir, size, faults, list: RwLock::new(list) })
+        Ok(Self { dir, size, faults, list: RwLock::new(list), making: Mutex::new(()) })
     }
 
     /// Opens all files of `dir` for looking at them; nothing is changed. The size is that of the
@@ -65,6 +67,7 @@ impl Segments {
             size: usize::try_from(size).unwrap_or(0).max(1),
             faults: None,
             list: RwLock::new(list),
+            making: Mutex::new(()),
         })
     }
 
@@ -106,13 +109,13 @@ impl Segments {
         if let Some(segment) = self.find(base) {
             return Ok(segment);
         }
-        // Made outside the lock: reserving a gigabyte must not stop readers.
-        let segment = Segment::create(&self.dir, base, self.size, self.faults.clone())?;
-        let mut list = self.list.write();
-        if let Some(present) = list.iter().find(|present| present.base() == base) {
-            return Ok(Arc::clone(present));
+        let _one = self.making.lock();
+        if let Some(segment) = self.find(base) {
+            return Ok(segment);
         }
-        list.push_back(Arc::clone(&segment));
+        // Not under the list's lock: reserving a gigabyte must not stop readers.
+        let segment = Segment::create(&self.dir, base, self.size, self.faults.clone())?;
+        self.list.write().push_back(Arc::clone(&segment));
         Ok(segment)
     }
 

@@ -11,6 +11,7 @@
 mod basics;
 mod cleaning;
 mod crash;
+mod garbage;
 mod golden;
 mod inspection;
 mod load;
