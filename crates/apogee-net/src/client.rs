@@ -5,12 +5,12 @@ use crate::limits::Limits;
 use crate::out_buffer::OutBuffer;
 use crate::{Service, pump};
 use apogee_protocol::RemotingCommand;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,14 +43,17 @@ impl Service for NoService {
     }
 }
 
-/// A pool with one connection an address. The lock over the table is held while a connection is
-/// opened, so that two callers never open two.
+/// One address: its lock is held while a connection is opened, so that two callers never open two,
+/// and an address that does not answer delays no other.
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
+
+/// A pool with one connection an address.
 pub struct Client {
     limits: Limits,
     service: Arc<dyn Service>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
-    table: Mutex<HashMap<String, Arc<Connection>>>,
+    table: Mutex<HashMap<String, Slot>>,
 }
 
 impl Client {
@@ -70,13 +73,13 @@ impl Client {
     /// # Errors
     /// [`ClientError::Connect`] when none can be made within three seconds.
     pub async fn connect(&self, address: &str) -> Result<Arc<Connection>, ClientError> {
-        let mut table = self.table.lock().await;
-        if let Some(connection) = table.get(address).filter(|known| !known.is_closed()) {
+        let slot = Arc::clone(self.table.lock().entry(address.to_owned()).or_default());
+        let mut place = slot.lock().await;
+        if let Some(connection) = place.as_ref().filter(|known| !known.is_closed()) {
             return Ok(Arc::clone(connection));
         }
         let connection = self.open(address).await?;
-        table.retain(|_, old| !old.is_closed());
-        table.insert(address.to_owned(), Arc::clone(&connection));
+        *place = Some(Arc::clone(&connection));
         Ok(connection)
     }
 

@@ -51,6 +51,8 @@ pub struct Connection {
     closed: AtomicBool,
     in_flight: AtomicUsize,
     pub(crate) wake: Notify,
+    /// Told once, by `close`: a write that the peer does not take must not outlive that.
+    pub(crate) cut: Notify,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -68,6 +70,7 @@ impl Connection {
             closed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             wake: Notify::new(),
+            cut: Notify::new(),
         })
     }
 
@@ -105,6 +108,7 @@ impl Connection {
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.wake.notify_one();
+            self.cut.notify_one();
         }
     }
 

@@ -4,6 +4,7 @@ use apogee_protocol::{Body, ReplyTo, Response, ResponseCode};
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// Slices up to this many bytes are copied: cheaper than another element of a vectored write.
@@ -92,17 +93,25 @@ impl OutBuffer {
         }
     }
 
-    /// Writes everything. Not cancel safe: after cancellation the stream's state is unknown and the
-    /// connection must be closed.
+    /// Writes everything; `patience` is how long the peer may take none of it. Not cancel safe: after
+    /// cancellation the stream's state is unknown and the connection must be closed.
     ///
     /// # Errors
-    /// What the stream reports.
-    pub(crate) async fn write_to<S: AsyncWrite + Unpin>(&mut self, stream: &mut S) -> std::io::Result<()> {
+    /// What the stream reports; `TimedOut` when the patience is used up.
+    pub(crate) async fn write_to<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        patience: Duration,
+    ) -> std::io::Result<()> {
         if !self.pieces.is_empty() {
             self.seal_tail();
-            self.write_pieces(stream).await?;
+            self.write_pieces(stream, patience).await?;
         } else if !self.tail.is_empty() {
-            stream.write_all(&self.tail).await?;
+            let mut rest = &self.tail[..];
+            while !rest.is_empty() {
+                let written = progress(stream.write(rest), patience).await?;
+                rest = rest.get(written..).unwrap_or_default();
+            }
             if self.tail.capacity() > KEEP_CAPACITY {
                 self.tail = BytesMut::new();
             } else {
@@ -112,14 +121,15 @@ impl OutBuffer {
         stream.flush().await
     }
 
-    async fn write_pieces<S: AsyncWrite + Unpin>(&mut self, stream: &mut S) -> std::io::Result<()> {
+    async fn write_pieces<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        patience: Duration,
+    ) -> std::io::Result<()> {
         while !self.pieces.is_empty() {
             let slices: Vec<IoSlice<'_>> =
                 self.pieces.iter().take(MAX_SLICES).map(|piece| IoSlice::new(piece)).collect();
-            let mut written = stream.write_vectored(&slices).await?;
-            if written == 0 {
-                return Err(std::io::ErrorKind::WriteZero.into());
-            }
+            let mut written = progress(stream.write_vectored(&slices), patience).await?;
             self.pieces_len = self.pieces_len.saturating_sub(written);
             while let Some(front) = self.pieces.front_mut() {
                 if written < front.len() {
@@ -131,6 +141,18 @@ impl OutBuffer {
             }
         }
         Ok(())
+    }
+}
+
+/// One write, which must take at least a byte within `patience`.
+async fn progress(
+    write: impl Future<Output = std::io::Result<usize>>,
+    patience: Duration,
+) -> std::io::Result<usize> {
+    match tokio::time::timeout(patience, write).await {
+        Ok(Ok(0)) => Err(std::io::ErrorKind::WriteZero.into()),
+        Ok(written) => written,
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     }
 }
 
@@ -152,7 +174,7 @@ mod tests {
         let expected = [b"head", large.as_slice(), b"tail", large.as_slice()].concat();
         assert_eq!(out.len(), expected.len());
         let mut sink = Vec::new();
-        out.write_to(&mut sink).await.unwrap();
+        out.write_to(&mut sink, Duration::from_secs(1)).await.unwrap();
         assert_eq!(sink, expected);
         assert!(out.is_empty());
         assert_eq!(out.len(), 0);

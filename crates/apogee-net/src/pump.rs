@@ -44,7 +44,8 @@ pub(crate) async fn run<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let end = serve(&mut stream, &connection, service.as_ref(), &shutdown).await;
+    // A token of its own: it is asked before every read, and asking takes the token's lock.
+    let end = serve(&mut stream, &connection, service.as_ref(), &shutdown.child_token()).await;
     let peer = connection.peer();
     match &end {
         End::Closed | End::Shutdown => tracing::debug!(%peer, "connection closed"),
@@ -74,10 +75,12 @@ where
     let mut requests = Vec::new();
     let mut out = OutBuffer::default();
     loop {
-        input.reserve(next_read);
+        make_room(&mut input, next_read);
+        // A peer that floods us always has something to read, and must not put the end off by that.
+        let may_read = connection.may_read() && !shutdown.is_cancelled();
         tokio::select! {
             biased;
-            read = stream.read_buf(&mut input), if connection.may_read() => match read {
+            read = stream.read_buf(&mut input), if may_read => match read {
                 Ok(0) => return End::Closed,
                 Ok(count) => {
                     next_read = if count >= next_read {
@@ -92,7 +95,7 @@ where
                     }
                     if let Err(error) = split {
                         // What came before the bad frame is still answered.
-                        let _ = tokio::time::timeout(GOODBYE, out.write_to(stream)).await;
+                        let _ = tokio::time::timeout(GOODBYE, out.write_to(stream, GOODBYE)).await;
                         return End::Frame(error);
                     }
                 }
@@ -101,7 +104,7 @@ where
             () = connection.wake.notified() => {}
             () = shutdown.cancelled() => {
                 connection.take_out(&mut out);
-                let _ = tokio::time::timeout(GOODBYE, out.write_to(stream)).await;
+                let _ = tokio::time::timeout(GOODBYE, out.write_to(stream, GOODBYE)).await;
                 return End::Shutdown;
             }
             () = &mut idle_timer => {
@@ -118,16 +121,49 @@ where
         }
         connection.take_out(&mut out);
         if !out.is_empty() {
-            tokio::select! {
-                biased;
-                written = out.write_to(stream) => if let Err(error) = written {
-                    return End::Io(error);
-                },
-                () = tokio::time::sleep(idle) => return End::Idle,
-                () = shutdown.cancelled() => return End::Shutdown,
+            if let Some(end) = write(stream, connection, &mut out, shutdown).await {
+                return end;
             }
             last_traffic = Instant::now();
         }
+    }
+}
+
+/// Makes room for the next read. A buffer that grew for a large frame is given back when nothing of a
+/// frame is in it, so that an idle connection does not keep the size of the largest it ever sent.
+fn make_room(input: &mut BytesMut, wanted: usize) {
+    input.reserve(wanted);
+    if input.is_empty() && input.capacity() > LARGEST_READ {
+        *input = BytesMut::with_capacity(wanted);
+    }
+}
+
+/// Writes everything in `out`; answers why the connection must end, if it must.
+async fn write<S>(
+    stream: &mut S,
+    connection: &Connection,
+    out: &mut OutBuffer,
+    shutdown: &CancellationToken,
+) -> Option<End>
+where
+    S: AsyncWrite + Unpin,
+{
+    let writing = out.write_to(stream, connection.limits().idle);
+    tokio::pin!(writing);
+    let written = tokio::select! {
+        biased;
+        written = &mut writing => written,
+        // A write cannot be broken off and taken up again, so the connection ends with it.
+        () = connection.cut.notified() => return Some(End::Closed),
+        () = shutdown.cancelled() => {
+            let _ = tokio::time::timeout(GOODBYE, writing).await;
+            return Some(End::Shutdown);
+        }
+    };
+    match written {
+        Ok(()) => None,
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => Some(End::Idle),
+        Err(error) => Some(End::Io(error)),
     }
 }
 

@@ -72,7 +72,9 @@ async fn more_waiting_requests_than_the_limit_are_refused_and_a_given_up_one_mak
     let mut waiting = Vec::new();
     for _ in 0..2 {
         let connection = Arc::clone(&connection);
-        waiting.push(tokio::spawn(async move { connection.invoke(request(HOLD, 0, b""), LONG).await }));
+        waiting.push(tokio::spawn(
+            async move { connection.invoke(request(HOLD, 0, b""), LONG).await },
+        ));
         server.next_held().await;
     }
     let refused = connection.invoke(request(ECHO, 0, b""), LONG).await.unwrap_err();

@@ -174,7 +174,10 @@ async fn requests_of_a_peer_that_does_not_read_answers_are_not_read_either_and_n
             let next = (written + 100).min(total);
             let bytes: Vec<u8> = (written..next).flat_map(|n| frame(LARGE, n, b"")).collect();
             // The pipe is full when nothing moves for a while.
-            if tokio::time::timeout(Duration::from_millis(500), writing.write_all(&bytes)).await.is_err() {
+            if tokio::time::timeout(Duration::from_millis(500), writing.write_all(&bytes))
+                .await
+                .is_err()
+            {
                 return (writing, written);
             }
             written = next;
@@ -240,4 +243,47 @@ async fn a_shutdown_lets_the_last_answers_out_and_ends_every_task() {
     server.tasks.close();
     within(server.tasks.wait()).await;
     assert!(tokio::net::TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_shutdown_finishes_an_answer_that_is_being_written() {
+    let server = Running::start(Limits::default());
+    let mut peer = Raw::connect(server.address).await;
+    let count = 200;
+    let frames: Vec<u8> = (0..count).flat_map(|n| frame(LARGE, n, b"")).collect();
+    peer.write(&frames).await;
+    assert_eq!(peer.next().await.unwrap().opaque, 0);
+    server.shutdown.cancel();
+    let mut got = 1;
+    while let Some(answer) = peer.next().await {
+        assert_eq!((answer.opaque, answer.body.len()), (got, LARGE_BYTES));
+        got += 1;
+    }
+    server.tasks.close();
+    within(server.tasks.wait()).await;
+    // All requests of a batch that was served are answered whole.
+    assert_eq!(got as usize, server.service.requests.load(Ordering::Relaxed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_requests_does_not_keep_the_server_from_stopping() {
+    let server = Running::start(Limits::default());
+    let peer = Raw::connect(server.address).await;
+    let (mut reading, mut writing) = peer.stream.into_split();
+    let flood = tokio::spawn(async move {
+        let bytes: Vec<u8> = (0..1000).flat_map(|n| frame(ECHO, n, b"x")).collect();
+        while writing.write_all(&bytes).await.is_ok() {}
+    });
+    let drain = tokio::spawn(async move {
+        let mut input = vec![0; 1 << 20];
+        while reading.read(&mut input).await.is_ok_and(|count| count > 0) {}
+    });
+    while server.service.requests.load(Ordering::Relaxed) < 10_000 {
+        tokio::task::yield_now().await;
+    }
+    server.shutdown.cancel();
+    server.tasks.close();
+    tokio::time::timeout(Duration::from_secs(2), server.tasks.wait()).await.unwrap();
+    flood.await.unwrap();
+    drain.await.unwrap();
 }

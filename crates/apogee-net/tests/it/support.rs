@@ -14,33 +14,36 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Nothing here takes this long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Answered at once with the request's body.
-pub const ECHO: i32 = 1;
+pub(crate) const ECHO: i32 = 1;
 /// Handed to the test, which answers when it likes.
-pub const HOLD: i32 = 2;
+pub(crate) const HOLD: i32 = 2;
 /// Answered at once with 64 KiB.
-pub const LARGE: i32 = 3;
+pub(crate) const LARGE: i32 = 3;
 
 /// Bytes of an answer to [`LARGE`].
-pub const LARGE_BYTES: usize = 64 * 1024;
+pub(crate) const LARGE_BYTES: usize = 64 * 1024;
 
 /// A request that waits for the test.
-pub struct Held {
-    pub connection: Arc<Connection>,
-    pub request: RemotingCommand,
+pub(crate) struct Held {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) request: RemotingCommand,
 }
 
 impl Held {
-    pub fn reply(&self, body: &'static [u8]) {
-        self.connection.reply(ReplyTo::from(&self.request), Response::success().body(Bytes::from_static(body)));
+    pub(crate) fn reply(&self, body: &'static [u8]) {
+        self.connection.reply(
+            ReplyTo::from(&self.request),
+            Response::success().body(Bytes::from_static(body)),
+        );
     }
 }
 
 /// Tells the test what happens.
-pub struct Steered {
-    pub requests: AtomicUsize,
+pub(crate) struct Steered {
+    pub(crate) requests: AtomicUsize,
     batches: mpsc::UnboundedSender<usize>,
     held: mpsc::UnboundedSender<Held>,
     closed: mpsc::UnboundedSender<SocketAddr>,
@@ -76,19 +79,19 @@ impl Service for Steered {
 }
 
 /// A running server.
-pub struct Running {
-    pub address: SocketAddr,
-    pub service: Arc<Steered>,
-    pub batches: mpsc::UnboundedReceiver<usize>,
-    pub held: mpsc::UnboundedReceiver<Held>,
-    pub closed: mpsc::UnboundedReceiver<SocketAddr>,
-    pub shutdown: CancellationToken,
-    pub tasks: TaskTracker,
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) service: Arc<Steered>,
+    pub(crate) batches: mpsc::UnboundedReceiver<usize>,
+    pub(crate) held: mpsc::UnboundedReceiver<Held>,
+    pub(crate) closed: mpsc::UnboundedReceiver<SocketAddr>,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) tasks: TaskTracker,
 }
 
 impl Running {
     /// Must be called inside a runtime.
-    pub fn start(limits: Limits) -> Self {
+    pub(crate) fn start(limits: Limits) -> Self {
         let (batches, batches_out) = mpsc::unbounded_channel();
         let (held, held_out) = mpsc::unbounded_channel();
         let (closed, closed_out) = mpsc::unbounded_channel();
@@ -109,23 +112,23 @@ impl Running {
     }
 
     /// A client of this crate with its own limits.
-    pub fn client(&self, limits: Limits, service: Arc<dyn Service>) -> Client {
+    pub(crate) fn client(&self, limits: Limits, service: Arc<dyn Service>) -> Client {
         Client::new(limits, service, self.shutdown.clone(), self.tasks.clone())
     }
 
     /// The next request that waits for the test.
-    pub async fn next_held(&mut self) -> Held {
+    pub(crate) async fn next_held(&mut self) -> Held {
         within(self.held.recv()).await.unwrap()
     }
 }
 
 /// Waits for what must come.
-pub async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("nothing came")
 }
 
 /// A request.
-pub fn request(code: i32, opaque: i32, body: &[u8]) -> RemotingCommand {
+pub(crate) fn request(code: i32, opaque: i32, body: &[u8]) -> RemotingCommand {
     let mut command =
         RemotingCommand::with_ext(code, ExtFields::default()).body(Bytes::copy_from_slice(body));
     command.opaque = opaque;
@@ -133,29 +136,29 @@ pub fn request(code: i32, opaque: i32, body: &[u8]) -> RemotingCommand {
 }
 
 /// A request as bytes.
-pub fn frame(code: i32, opaque: i32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(code: i32, opaque: i32, body: &[u8]) -> Vec<u8> {
     let mut out = BytesMut::new();
     request(code, opaque, body).encode_into(&mut out).unwrap();
     out.to_vec()
 }
 
 /// A peer without any of our code but the frames.
-pub struct Raw {
-    pub stream: TcpStream,
+pub(crate) struct Raw {
+    pub(crate) stream: TcpStream,
     input: BytesMut,
 }
 
 impl Raw {
-    pub async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(address).await.unwrap(), input: BytesMut::new() }
     }
 
-    pub async fn write(&mut self, bytes: &[u8]) {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) {
         within(self.stream.write_all(bytes)).await.unwrap();
     }
 
     /// The next command, or `None` at the end of the stream.
-    pub async fn next(&mut self) -> Option<RemotingCommand> {
+    pub(crate) async fn next(&mut self) -> Option<RemotingCommand> {
         loop {
             if let Some(frame) = split_frame(&mut self.input, usize::MAX).unwrap() {
                 return Some(RemotingCommand::decode(frame).unwrap());
@@ -168,7 +171,7 @@ impl Raw {
     }
 
     /// Asks and waits for the answer.
-    pub async fn ask(&mut self, opaque: i32, body: &[u8]) -> Option<RemotingCommand> {
+    pub(crate) async fn ask(&mut self, opaque: i32, body: &[u8]) -> Option<RemotingCommand> {
         self.stream.write_all(&frame(ECHO, opaque, body)).await.ok()?;
         self.next().await
     }
