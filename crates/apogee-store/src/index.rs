@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// Entries noted before they are linked.
 const MAX_PENDING: usize = 4_096;
+/// Latest time that has a file name of 17 digits (a day before the end of the year 9999).
+const LAST_STAMP: i64 = 253_402_214_400_000;
 /// Entries a single search follows at most.
 const MAX_STEPS: usize = 1_000_000;
 
@@ -270,7 +272,7 @@ impl Index {
 
     /// A name for a new file: its time, but behind the last file's name.
     fn new_path(&self, last: Option<&Path>, timestamp: i64) -> PathBuf {
-        let name = stamp(timestamp.max(0), self.utc_offset_seconds);
+        let name = stamp(timestamp.clamp(0, LAST_STAMP), self.utc_offset_seconds);
         let last =
             last.and_then(|path| path.file_name()?.to_str()?.parse::<u64>().ok()).unwrap_or(0);
         match name.parse::<u64>() {
@@ -319,7 +321,7 @@ impl Index {
             return Ok(());
         }
         for (path, header) in full.into_iter().rev() {
-            if header.end_timestamp + 1_000 <= begin {
+            if header.end_timestamp.saturating_add(1_000) <= begin {
                 break;
             }
             if header.begin_timestamp > end {
@@ -373,8 +375,9 @@ fn follow(
             return Ok(false);
         }
         // Times are kept in whole seconds: an entry may be up to a second newer than it says.
-        let time = chains.header.begin_timestamp + i64::from(entry.seconds.max(0)) * 1_000;
-        if time + 999 < begin {
+        let seconds = i64::from(entry.seconds.max(0));
+        let time = chains.header.begin_timestamp.saturating_add(seconds * 1_000);
+        if time.saturating_add(999) < begin {
             return Ok(true);
         }
         if entry.hash == hash && time <= end && !hit(entry.offset)? {

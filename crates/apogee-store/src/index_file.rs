@@ -280,7 +280,7 @@ impl Filling {
                 self.header.used_slots += i32::from(*place == 0);
                 *place = self.header.next_entry;
                 self.header.next_entry += 1;
-                self.header.end_timestamp = begin + i64::from(entry.seconds) * 1_000;
+                self.header.end_timestamp = begin.saturating_add(i64::from(entry.seconds) * 1_000);
             }
             at += count;
         }
@@ -319,7 +319,7 @@ impl Filling {
             return Ok(());
         };
         let seconds = match self.header.begin_timestamp {
-            begin if begin > 0 => (timestamp - begin) / 1_000,
+            begin if begin > 0 => timestamp.saturating_sub(begin) / 1_000,
             _ => 0,
         };
         let entry = Entry {

@@ -173,7 +173,7 @@ fn check_unit(
         ),
         None => format!("the record at {position} has no unit {offset}"),
     };
-    let at = offset.max(0) as u64 * UNIT_SIZE as u64;
+    let at = (offset.max(0) as u64).saturating_mul(UNIT_SIZE as u64);
     report.problem(&queue.dir, at, what);
 }
 

@@ -27,7 +27,7 @@ impl Listing {
             let name = entry.file_name();
             let base = name
                 .to_str()
-                .filter(|name| name.len() == 20)
+                .filter(|name| name.len() == 20 && name.bytes().all(|b| b.is_ascii_digit()))
                 .and_then(|name| name.parse::<i64>().ok());
             let Some(base) = base else {
                 continue;

@@ -217,7 +217,7 @@ impl MessageStore {
             );
         }
         let mut plan = collector.plan;
-        let behind = self.dispatcher.visible() - plan.read_to_physical;
+        let behind = self.dispatcher.visible().saturating_sub(plan.read_to_physical);
         plan.suggest_slave = behind > self.memory_window;
         plan
     }
@@ -289,7 +289,8 @@ impl MessageStore {
                 collector.plan.status = GetStatus::MessageWasRemoving;
             }
             let size = self.config.mapped_file_size_commit_log as i64;
-            *skip_below = unit.physical_offset - unit.physical_offset.rem_euclid(size) + size;
+            let base = unit.physical_offset - unit.physical_offset.rem_euclid(size);
+            *skip_below = base.saturating_add(size);
             return Ok(true);
         };
         drop(segment);
@@ -344,7 +345,7 @@ impl MessageStore {
     /// Whether a commit log offset is so far behind the end that it is probably not in memory.
     #[must_use]
     pub fn is_cold(&self, physical_offset: i64) -> bool {
-        self.dispatcher.visible() - physical_offset > self.memory_window
+        self.dispatcher.visible().saturating_sub(physical_offset) > self.memory_window
     }
 
     /// Log bytes below the visible position: mapped, or copied when cold.

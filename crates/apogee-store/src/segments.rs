@@ -157,8 +157,10 @@ pub(crate) fn list_segment_files(dir: &Path) -> Result<Vec<(i64, PathBuf)>, Stor
     for entry in std::fs::read_dir(dir).map_err(StoreError::io("list", dir))? {
         let entry = entry.map_err(StoreError::io("list", dir))?;
         let name = entry.file_name();
-        let base =
-            name.to_str().filter(|name| name.len() == 20).and_then(|name| name.parse::<i64>().ok());
+        let base = name
+            .to_str()
+            .filter(|name| name.len() == 20 && name.bytes().all(|b| b.is_ascii_digit()))
+            .and_then(|name| name.parse::<i64>().ok());
         if let Some(base) = base {
             found.push((base, entry.path()));
         }
