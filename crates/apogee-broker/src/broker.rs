@@ -215,7 +215,7 @@ impl Broker {
     }
 
     /// Stops: answers waiting pulls, ends connections, saves everything, closes the store.
-    pub async fn shutdown(&self) {
+    pub async fn shutdown(self: &Arc<Self>) {
         self.registration.unregister(self).await;
         self.closing.store(true, Ordering::Release);
         self.polling.expire(now_ms(), true);

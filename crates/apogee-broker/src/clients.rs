@@ -150,6 +150,8 @@ pub(crate) struct Departure {
 pub(crate) struct Clients {
     consumers: RwLock<HashMap<Box<str>, Arc<ConsumerGroup>>>,
     producers: Mutex<HashMap<Box<str>, HashMap<u64, Member>>>,
+    /// The newest connection of each client id.
+    by_id: Mutex<HashMap<Arc<str>, Arc<Connection>>>,
 }
 
 impl Clients {
@@ -168,6 +170,23 @@ impl Clients {
         let groups = self.consumers.read();
         let subscribed = groups.values().filter(|group| group.subscription(topic).is_some());
         subscribed.map(|group| group.name.to_string()).collect()
+    }
+
+    /// The connection of a client.
+    pub(crate) fn connection_of(&self, client_id: &str) -> Option<Arc<Connection>> {
+        self.by_id.lock().get(client_id).filter(|connection| !connection.is_closed()).cloned()
+    }
+
+    /// Notes where a client is.
+    pub(crate) fn seen(&self, member: &Member) {
+        let mut by_id = self.by_id.lock();
+        match by_id.get_mut(&member.client_id) {
+            Some(known) if known.id() == member.connection.id() => {}
+            Some(known) => *known = Arc::clone(&member.connection),
+            None => {
+                by_id.insert(Arc::clone(&member.client_id), Arc::clone(&member.connection));
+            }
+        }
     }
 
     /// Records a producer.
@@ -254,6 +273,7 @@ impl Clients {
     }
 
     fn remove_where(&self, gone: impl Fn(&Member) -> bool) -> Vec<Departure> {
+        self.by_id.lock().retain(|_, connection| !connection.is_closed());
         self.producers.lock().retain(|_, members| {
             members.retain(|_, member| !gone(member));
             !members.is_empty()

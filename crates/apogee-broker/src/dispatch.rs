@@ -6,7 +6,7 @@
 //! hold a permit of their lane; a lane without permits answers SYSTEM_BUSY.
 
 use crate::broker::Broker;
-use crate::processor::{admin, client, offset, queue_lock, query, send_back};
+use crate::processor::{admin, client, offset, query, queue_lock, reply, send_back};
 use apogee_net::{Connection, OutBuffer, Service};
 use apogee_protocol::{HeaderError, RemotingCommand, ReplyTo, RequestCode, Response, ResponseCode};
 use std::future::Future;
@@ -66,7 +66,7 @@ pub(crate) enum Handler {
     Pull,
     Inline(fn(&Context<'_>) -> Handled),
     Blocking(fn(&Context<'_>) -> Handled),
-    Relay(fn(Arc<Broker>, RemotingCommand) -> Relayed),
+    Relay(fn(Arc<Broker>, Arc<Connection>, RemotingCommand) -> Relayed),
 }
 
 /// A line of the table.
@@ -84,12 +84,14 @@ pub(crate) const fn entry(code: RequestCode, lane: Lane, handler: Handler) -> En
 
 /// Every request that the broker answers.
 pub static TABLE: &[Entry] = {
-    use Handler::{Blocking, Inline, Pull, Send};
+    use Handler::{Blocking, Inline, Pull, Relay, Send};
     use RequestCode as C;
     &[
         entry(C::SEND_MESSAGE, Lane::Send, Send),
         entry(C::SEND_MESSAGE_V2, Lane::Send, Send),
         entry(C::SEND_BATCH_MESSAGE, Lane::Send, Send),
+        entry(C::SEND_REPLY_MESSAGE, Lane::Send, Relay(reply::serve)),
+        entry(C::SEND_REPLY_MESSAGE_V2, Lane::Send, Relay(reply::serve)),
         entry(C::CONSUMER_SEND_MSG_BACK, Lane::Send, Inline(send_back::serve)),
         entry(C::PULL_MESSAGE, Lane::Pull, Pull),
         entry(C::LITE_PULL_MESSAGE, Lane::Pull, Pull),
@@ -244,7 +246,7 @@ impl Entrance {
             }
             Handler::Relay(ask) => {
                 tasks.spawn(async move {
-                    let handled = ask(broker, request.clone()).await;
+                    let handled = ask(broker, Arc::clone(&connection), request.clone()).await;
                     answer(&connection, &request, handled);
                 });
             }

@@ -118,7 +118,7 @@ impl Registration {
     }
 
     /// Says good-bye to every name server.
-    pub(crate) async fn unregister(&self, broker: &Broker) {
+    pub(crate) async fn unregister(&self, broker: &Arc<Broker>) {
         let config = &broker.config;
         let header = UnRegisterBrokerRequestHeader {
             broker_name: Str::from(config.broker_name.clone()),
@@ -126,15 +126,15 @@ impl Registration {
             cluster_name: Str::from(config.broker_cluster_name.clone()),
             broker_id: config.broker_id,
         };
-        let farewells = self.addresses.iter().map(|address| {
+        let mut farewells = tokio::task::JoinSet::new();
+        for address in self.addresses.clone() {
             let command = RemotingCommand::request(RequestCode::UNREGISTER_BROKER, &header);
-            self.client.invoke(address, command, LAST_ROUND)
-        });
-        let all = async {
-            for farewell in farewells {
-                let _ = farewell.await;
-            }
-        };
+            let broker = Arc::clone(broker);
+            farewells.spawn(async move {
+                let _ = broker.registration.client.invoke(&address, command, LAST_ROUND).await;
+            });
+        }
+        let all = async { while farewells.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ROUND, all).await;
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn heart_beat(context: &Context<'_>) -> Handled {
         last_seen_ms: context.now,
         fingerprint: data.heartbeat_fingerprint,
     };
+    broker.clients.seen(&member);
     let mut refused = None;
     // The first version always carries everything, so the whole form is what comes next.
     let mut subscriptions_wanted = data.heartbeat_fingerprint == 0;

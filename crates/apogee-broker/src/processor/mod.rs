@@ -6,6 +6,7 @@ pub(crate) mod offset;
 pub(crate) mod pull;
 pub(crate) mod query;
 pub(crate) mod queue_lock;
+pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod send_back;
 pub(crate) mod send_rules;

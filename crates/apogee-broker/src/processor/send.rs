@@ -193,7 +193,7 @@ impl<'a> Scan<'a> {
 }
 
 /// The client's properties with those that the broker adds.
-fn stored_properties(broker: &Broker, raw: &[u8], unique_key: Option<&str>) -> Vec<u8> {
+pub(crate) fn stored_properties(broker: &Broker, raw: &[u8], unique_key: Option<&str>) -> Vec<u8> {
     let config = &broker.config;
     let trace = if config.trace_on { "true" } else { "false" };
     let ours = [
@@ -297,7 +297,7 @@ fn answer(broker: &Broker, send: &Prepared, placed: Result<&[Placed], &AppendErr
     with_region(broker, Response::success().header(&header))
 }
 
-fn with_region(broker: &Broker, mut response: Response) -> Response {
+pub(crate) fn with_region(broker: &Broker, mut response: Response) -> Response {
     response.ext.put_str(keys::MSG_REGION, &broker.config.region_id);
     response.ext.put_str(keys::TRACE_ON, if broker.config.trace_on { "true" } else { "false" });
     response

@@ -14,5 +14,6 @@ mod consume;
 mod delay_and_retry;
 mod harness;
 mod membership;
+mod reply;
 mod restart;
 mod send;

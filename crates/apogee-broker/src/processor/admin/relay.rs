@@ -3,7 +3,7 @@
 use crate::broker::Broker;
 use crate::clients::Member;
 use apogee_model::id::OffsetId;
-use apogee_net::InvokeError;
+use apogee_net::{Connection, InvokeError};
 use apogee_protocol::headers::{
     ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader,
 };
@@ -24,7 +24,7 @@ fn bad_header(error: &HeaderError) -> Response {
 }
 
 /// GET_CONSUMER_RUNNING_INFO.
-pub(crate) fn running_info(broker: Arc<Broker>, request: RemotingCommand) -> Relayed {
+pub(crate) fn running_info(broker: Arc<Broker>, _: Arc<Connection>, request: RemotingCommand) -> Relayed {
     Box::pin(async move {
         let header: GetConsumerRunningInfoRequestHeader =
             request.header().map_err(|error| bad_header(&error))?;
@@ -34,7 +34,11 @@ pub(crate) fn running_info(broker: Arc<Broker>, request: RemotingCommand) -> Rel
 }
 
 /// CONSUME_MESSAGE_DIRECTLY: a member gets one message of the log and says how it went.
-pub(crate) fn consume_directly(broker: Arc<Broker>, mut request: RemotingCommand) -> Relayed {
+pub(crate) fn consume_directly(
+    broker: Arc<Broker>,
+    _: Arc<Connection>,
+    mut request: RemotingCommand,
+) -> Relayed {
     Box::pin(async move {
         let header: ConsumeMessageDirectlyResultRequestHeader =
             request.header().map_err(|error| bad_header(&error))?;
