@@ -10,6 +10,7 @@ pub mod id;
 pub mod names;
 pub mod properties;
 pub mod record;
+pub mod sql;
 pub mod subscription;
 pub mod sys_flag;
 

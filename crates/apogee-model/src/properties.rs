@@ -123,7 +123,8 @@ impl<'a> Properties<'a> {
         })
     }
 
-    fn raw_pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    /// All pairs as bytes: cheaper than [`Self::iter`] when few values are wanted as text.
+    pub(crate) fn raw_pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.0
             .split(|byte| *byte == PROPERTY_SEPARATOR)
             .filter_map(|piece| {
