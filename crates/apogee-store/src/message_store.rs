@@ -82,7 +82,7 @@ impl MessageStore {
             }
         }
         tracing::info!(root = %root.display(), recovery = ?store.recovery, "the store is open");
-        store.allocate_first()?;
+        store.allocate_first();
         Ok(Arc::new(store))
     }
 
@@ -129,9 +129,13 @@ impl MessageStore {
         })
     }
 
-    fn allocate_first(&self) -> Result<(), StoreError> {
+    /// The file that the next append goes to. On a full disk the store opens all the same:
+    /// messages can be read, appends are refused with the reason.
+    fn allocate_first(&self) {
         let appended = self.log.appended().get();
-        self.log.segments.ensure(appended).map(|_| ())
+        if let Err(error) = self.log.segments.ensure(appended) {
+            tracing::error!(%error, "there is no space for the next commit log file");
+        }
     }
 
     /// Replaces the arrival listener (the broker is built after the store).
@@ -329,6 +333,7 @@ impl MessageStore {
         if !self.log.close() {
             return Ok(());
         }
+        self.try_recover()?;
         self.flush_log()?;
         self.make_visible(self.log.appended().get(), WhenBusy::Wait);
         self.save_checkpoint()?;

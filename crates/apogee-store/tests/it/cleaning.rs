@@ -366,6 +366,55 @@ fn a_failed_flush_is_told_and_nothing_becomes_visible_before_the_repair() {
 }
 
 #[test]
+fn the_flush_thread_repairs_by_itself_when_the_disk_works_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = Arc::new(Faults::default());
+    let mut config = small_sync(dir.path());
+    config.disk_faults = Some(Arc::clone(&faults) as Arc<dyn DiskFaults>);
+    let store = open(config);
+    let clock: apogee_store::Clock = Arc::new(|| NOW);
+    let threads = store.start_threads(&clock).unwrap();
+    faults.sync.store(true, Ordering::Relaxed);
+    let placed = send(&store, "T", 0, "a");
+    let wait = std::time::Duration::from_secs(30);
+    assert!(store.flushed().wait_blocking(placed.end(), wait).is_err());
+    assert_eq!(store.max_offset("T", 0), 0);
+    faults.sync.store(false, Ordering::Relaxed);
+    while store.refusal().is_some() {
+        std::thread::yield_now();
+    }
+    let next = send(&store, "T", 0, "b");
+    store.flushed().wait_blocking(next.end(), wait).unwrap();
+    assert_eq!(bodies(&store, "T", 0), ["a", "b"]);
+    threads.stop();
+    store.shutdown().unwrap();
+}
+
+#[test]
+fn a_store_on_a_full_disk_still_opens_and_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = Arc::new(Faults::default());
+    let store = open(small(dir.path()));
+    send(&store, "T", 0, "a");
+    store.shutdown().unwrap();
+    drop(store);
+    let mut config = small(dir.path());
+    config.disk_faults = Some(Arc::clone(&faults) as Arc<dyn DiskFaults>);
+    faults.allocate.store(true, Ordering::Relaxed);
+    let store = open(config.clone());
+    assert_eq!(bodies(&store, "T", 0), ["a"]);
+    drop(store);
+    // A new store, where not even the first file can be made.
+    let empty = tempfile::tempdir().unwrap();
+    config.store_path_root_dir = empty.path().to_path_buf();
+    let store = open(config);
+    let error = try_send(&store, "T", 0, b"a", &[], NOW).unwrap_err();
+    assert!(matches!(error, AppendError::DiskFull(_)));
+    faults.allocate.store(false, Ordering::Relaxed);
+    send(&store, "T", 0, "b");
+}
+
+#[test]
 fn a_full_disk_at_a_roll_refuses_and_goes_on_when_there_is_space() {
     let dir = tempfile::tempdir().unwrap();
     let faults = Arc::new(Faults::default());
