@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 const REQUESTS: &str = include_str!("../data/requests.tsv");
 const COMMANDS: &str = include_str!("../data/mqadmin.tsv");
+const ABILITIES: &str = include_str!("../data/abilities.tsv");
 const HEAD: &str = include_str!("../data/compatibility-head.md");
 const SETTINGS: &str = "crates/apogee/src/settings/keys.tsv";
 
@@ -54,10 +55,21 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 fn generate(root: &Path) -> Result<String> {
     let requests = Requests::judge(tables::requests(REQUESTS)?)?;
-    let mut out = HEAD.to_owned();
+    let keys = tables::keys(&read(&root.join(SETTINGS))?)?;
+    let mut out = HEAD.replace("<!-- abilities -->\n", &abilities(&requests, &keys)?);
     add_requests(&mut out, &requests);
     add_commands(&mut out, &requests)?;
-    add_settings(&mut out, &tables::keys(&read(&root.join(SETTINGS))?)?)?;
+    add_settings(&mut out, &keys)?;
+    Ok(out)
+}
+
+fn abilities(requests: &Requests, keys: &[Key]) -> Result<String> {
+    let mut out = "| ability | here |\n|---|---|\n".to_owned();
+    for ability in tables::abilities(ABILITIES)? {
+        let status = requests.judge_ability(&ability, keys)?;
+        let _ = writeln!(out, "| {} | {} |", cell(&ability.name), cell(&status.to_string()));
+    }
+    out.push('\n');
     Ok(out)
 }
 

@@ -3,7 +3,7 @@
 //! Whether a request is served is asked of the code: the broker's table, and the name server itself, which
 //! gets each code once and is believed unless it answers that it does not support it.
 
-use crate::tables::{Command, Request};
+use crate::tables::{Ability, Command, Key, Need, Request};
 use anyhow::{Result, bail};
 use apogee_namesrv::{NamesrvConfig, NamesrvProcessor, Peer};
 use apogee_protocol::headers::NoHeader;
@@ -25,6 +25,7 @@ impl std::fmt::Display for Status {
         match self {
             Self::Works => write!(f, "works"),
             Self::Differs(how) => write!(f, "differs: {how}"),
+            Self::NotYet(what) if what.is_empty() => write!(f, "not yet"),
             Self::NotYet(what) => write!(f, "not yet: {what}"),
             Self::Never(why) => write!(f, "never: {why}"),
         }
@@ -65,6 +66,33 @@ impl Requests {
         let by_name =
             all.iter().map(|(_, request, status)| (request.name.clone(), status.clone())).collect();
         Ok(Self { all, by_name })
+    }
+
+    /// An ability is there when all it needs is.
+    pub(crate) fn judge_ability(&self, ability: &Ability, keys: &[Key]) -> Result<Status> {
+        let mut all = true;
+        for need in &ability.needs {
+            all &= match need {
+                Need::Request(name) => match self.by_name.get(name) {
+                    Some(status) => matches!(status, Status::Works | Status::Differs(_)),
+                    None => bail!("\"{}\" needs {name}, which is no request", ability.name),
+                },
+                Need::Key(section, name) => {
+                    match keys.iter().find(|key| key.section == *section && key.name == *name) {
+                        Some(key) => key.effect == "works",
+                        None => bail!(
+                            "\"{}\" needs the key {section} {name}, which is none",
+                            ability.name
+                        ),
+                    }
+                }
+            };
+        }
+        Ok(match (all, ability.note.as_str()) {
+            (true, "") => Status::Works,
+            (true, note) => Status::Differs(note.to_owned()),
+            (false, _) => Status::NotYet(ability.without.clone()),
+        })
     }
 
     /// A command works when everything it asks is served.

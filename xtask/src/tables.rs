@@ -29,6 +29,23 @@ pub(crate) struct Command {
     pub(crate) never: String,
 }
 
+/// Something that people ask for, made of requests and settings.
+#[derive(Debug, Clone)]
+pub(crate) struct Ability {
+    pub(crate) name: String,
+    pub(crate) needs: Vec<Need>,
+    pub(crate) note: String,
+    pub(crate) without: String,
+}
+
+/// What must be there.
+#[derive(Debug, Clone)]
+pub(crate) enum Need {
+    Request(String),
+    /// Section and name of a setting that must work.
+    Key(String, String),
+}
+
 /// A configuration key.
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
@@ -72,6 +89,20 @@ pub(crate) fn commands(text: &str) -> Result<Vec<Command>> {
             .collect(),
         note,
         never,
+    };
+    Ok(rows(text)?.into_iter().map(make).collect())
+}
+
+pub(crate) fn abilities(text: &str) -> Result<Vec<Ability>> {
+    let need = |text: &str| match text.strip_prefix("key ").and_then(|rest| rest.split_once(' ')) {
+        Some((section, name)) => Need::Key(section.to_owned(), name.to_owned()),
+        None => Need::Request(text.to_owned()),
+    };
+    let make = |[name, needs, note, without]: [String; 4]| Ability {
+        name,
+        needs: needs.split(',').map(|text| need(text.trim())).collect(),
+        note,
+        without,
     };
     Ok(rows(text)?.into_iter().map(make).collect())
 }
