@@ -28,6 +28,7 @@
 //! [`MAX_DEPTH`]; evaluation allocates nothing. No threads, no locks: an expression never changes.
 
 mod ast;
+mod bloom;
 mod error;
 mod evaluate;
 mod lexer;
@@ -38,6 +39,7 @@ mod cases;
 #[cfg(test)]
 mod random;
 
+pub use bloom::{FILTER_BITS, filter_bits};
 pub use error::SqlError;
 
 use crate::properties::Properties;
