@@ -54,7 +54,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 }
 
 fn generate(root: &Path) -> Result<String> {
-    let requests = Requests::judge(tables::requests(REQUESTS)?)?;
+    let requests = Requests::judge(root, tables::requests(REQUESTS)?)?;
     let keys = tables::keys(&read(&root.join(SETTINGS))?)?;
     let mut out = HEAD.replace("<!-- abilities -->\n", &abilities(&requests, &keys)?);
     add_requests(&mut out, &requests);
@@ -93,7 +93,7 @@ fn add_requests(out: &mut String, requests: &Requests) {
     let groups: [(&str, &[&str]); 4] = [
         ("Requests to the broker", &["broker"]),
         ("Requests to the name server", &["name server"]),
-        ("Requests to clients", &["client, sent", "client"]),
+        ("Requests to clients", &["client"]),
         ("Other requests", &["controller", "container", "nobody"]),
     ];
     for (title, asked) in groups {
@@ -184,7 +184,8 @@ mod tests {
 
     #[test]
     fn a_command_is_not_yet_there_while_one_of_its_requests_is_missing() {
-        let requests = Requests::judge(tables::requests(REQUESTS).unwrap()).unwrap();
+        let requests =
+            Requests::judge(&crate::root(), tables::requests(REQUESTS).unwrap()).unwrap();
         let text = "command\trequests\tnote\tnever\n\
                     a\tPULL_MESSAGE\t\t\n\
                     b\tPULL_MESSAGE, CONTROLLER_ELECT_MASTER\t\t\n\

@@ -1,15 +1,18 @@
 //! What becomes of a request, a command or a setting of the original.
 //!
 //! Whether a request is served is asked of the code: the broker's table, and the name server itself, which
-//! gets each code once and is believed unless it answers that it does not support it.
+//! gets each code once and is believed unless it answers that it does not support it. A request to clients is
+//! sent if the broker's sources name its code.
 
+use crate::read;
 use crate::tables::{Ability, Command, Key, Need, Request};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use apogee_namesrv::{NamesrvConfig, NamesrvProcessor, Peer};
 use apogee_protocol::headers::NoHeader;
 use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// The verdict.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +44,9 @@ pub(crate) struct Requests {
 impl Requests {
     /// # Errors
     /// When the list and the protocol's codes are not the same.
-    pub(crate) fn judge(list: Vec<Request>) -> Result<Self> {
+    pub(crate) fn judge(root: &Path, list: Vec<Request>) -> Result<Self> {
+        let mut sources = String::new();
+        gather(&root.join("crates/apogee-broker/src"), &mut sources)?;
         let by_namesrv = served_by_namesrv()?;
         let mut left: BTreeMap<String, Request> =
             list.into_iter().map(|request| (request.name.clone(), request)).collect();
@@ -53,8 +58,8 @@ impl Requests {
             let served = match request.asked.as_str() {
                 "broker" => apogee_broker::find(code.0).is_some(),
                 "name server" => by_namesrv.contains(&code.0),
-                "client, sent" => true,
-                "client" | "controller" | "container" | "nobody" => false,
+                "client" => names(&sources, name),
+                "controller" | "container" | "nobody" => false,
                 other => bail!("{name} in xtask/data/requests.tsv is asked of \"{other}\""),
             };
             let status = verdict(&request, served)?;
@@ -120,6 +125,27 @@ impl Requests {
             Status::Differs(command.note.clone())
         })
     }
+}
+
+/// Adds the text of all Rust files below a folder.
+fn gather(folder: &Path, sources: &mut String) -> Result<()> {
+    let what = || format!("list {}", folder.display());
+    for entry in std::fs::read_dir(folder).with_context(what)? {
+        let path = entry.with_context(what)?.path();
+        if path.is_dir() {
+            gather(&path, sources)?;
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            sources.push_str(&read(&path)?);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the code of this name is used: not as the beginning of a longer name.
+fn names(sources: &str, code: &str) -> bool {
+    let used = format!("RequestCode::{code}");
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    sources.match_indices(&used).any(|(at, _)| sources.get(at + used.len()..).is_some_and(ends))
 }
 
 fn verdict(request: &Request, served: bool) -> Result<Status> {
