@@ -7,6 +7,16 @@
 //!
 //! Positions in the log: appended ≥ flushed, and visible = what the flush mode promises. Only what
 //! is visible is dispatched, and only what is dispatched can be read.
+//!
+//! | in the root | what | who else reads it |
+//! | --- | --- | --- |
+//! | `commitlog/`, `consumequeue/`, `index/` | log, queues, key index | the original, both ways |
+//! | `consumequeue_ext/`, `batchconsumequeue/` | of older stores: read for tags codes, or left alone | the original |
+//! | `checkpoint`, `abort`, `lock` | up to when all was on disk; last stop not clean; folder in use | the original |
+//! | `derived.manifest` | what queues and index held at the checkpoint, so that losses are noticed | ignored |
+//! | `deletedTopics` | at which log position topics were deleted, so that they stay deleted | ignored |
+//! | `consumequeue.deleted/` | queues on their way out; emptied at once and at the next start | ignored |
+//! | `damaged/` | files as they were before a repair | ignored |
 
 pub mod config;
 pub mod error;
@@ -41,12 +51,14 @@ mod recovery;
 mod scan;
 
 pub mod cleaning;
+pub mod progress;
+mod threads;
+
+pub mod inspect;
+mod queue_units;
+
 pub mod delay_level;
 pub mod document;
-pub mod inspect;
-pub mod progress;
-mod queue_units;
-mod threads;
 
 mod be;
 mod local_time;

@@ -195,3 +195,28 @@ fn same_queues(golden: &Path, ours: &Path) {
         }
     }
 }
+
+#[test]
+fn every_record_is_found_at_its_offset_with_the_originals_fields() {
+    for name in ["clean", "killed", "ext"] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open_copy(name, dir.path());
+        let text = std::fs::read_to_string(fixture(name).join("expected.jsonl")).unwrap();
+        for line in text.lines() {
+            let expected: Value = serde_json::from_str(line).unwrap();
+            let number = |key: &str| expected[key].as_i64().unwrap();
+            let at = number("commitLogOffset");
+            let bytes = store.get_by_physical_offset(at, None).unwrap().unwrap();
+            let LogEntry::Record(record) = parse_entry(&bytes).unwrap() else {
+                panic!("no record at {at} of {name}");
+            };
+            assert_eq!(record.topic(), expected["topic"].as_str().unwrap());
+            assert_eq!(i64::from(record.queue_id()), number("queueId"));
+            assert_eq!(record.queue_offset(), number("queueOffset"));
+            assert_eq!(record.physical_offset(), at);
+            assert_eq!(record.total_size() as i64, number("storeSize"));
+            assert_eq!(store.record_time(at), Some(number("storeTimestamp")));
+            assert!(record.check_crc());
+        }
+    }
+}
