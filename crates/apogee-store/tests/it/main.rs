@@ -5,7 +5,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a test binary publishes nothing, and its helpers may fail a test by a panic"
+    reason = "a test binary publishes nothing, and what the tests share may fail a test by a panic"
 )]
 
 mod basics;
