@@ -7,6 +7,8 @@ use std::process::Command;
 
 /// Longest file of code.
 const MAX_LINES: usize = 800;
+/// Longest function: the rule is 70, this is the end.
+const MAX_FUNCTION_LINES: usize = 80;
 /// The one file that may hold `unsafe`.
 const UNSAFE_FILE: &str = "crates/apogee-store/src/segment.rs";
 /// Endings of type and module names that say nothing.
@@ -97,6 +99,9 @@ fn check_rust(file: &str, text: &str, problems: &mut Vec<String>) {
     if file != UNSAFE_FILE && text.contains("allow(unsafe_code") && file != "xtask/src/tidy.rs" {
         problems.push(format!("{file} allows unsafe code; {UNSAFE_FILE} is the only place for it"));
     }
+    for (name, lines) in long_functions(text) {
+        problems.push(format!("{file}: fn {name} has {lines} lines, 70 are the rule"));
+    }
     for (at, line) in text.lines().enumerate() {
         if let Some(name) = declared(line)
             && EMPTY_WORDS.iter().any(|word| name.ends_with(word))
@@ -104,6 +109,35 @@ fn check_rust(file: &str, text: &str, problems: &mut Vec<String>) {
             problems.push(format!("{file}:{}: {name}: name it after what it does", at + 1));
         }
     }
+}
+
+/// Functions that are too long. A formatted function ends with the first brace as far in as its head.
+fn long_functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut long = Vec::new();
+    for (begin, line) in lines.iter().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let Some(name) = function_name(line.trim_start()) else { continue };
+        let is_end = |line: &&str| {
+            line.len() - line.trim_start().len() == indent && line.trim_start().starts_with('}')
+        };
+        let is_only_a_head = line.ends_with(';');
+        let count = lines.iter().skip(begin).position(is_end).map_or(0, |end| end + 1);
+        if count > MAX_FUNCTION_LINES && !is_only_a_head {
+            long.push((name, count));
+        }
+    }
+    long
+}
+
+/// The name of the function that a line begins.
+fn function_name(line: &str) -> Option<&str> {
+    let before = |word: &&str| {
+        word.starts_with("pub") || matches!(*word, "const" | "async" | "unsafe" | "extern")
+    };
+    let mut words = line.split_whitespace().skip_while(before);
+    let name = words.next().filter(|word| *word == "fn").and_then(|_| words.next())?;
+    name.split(['(', '<']).next()
 }
 
 /// The name that a line declares, if it declares a type.
@@ -160,5 +194,17 @@ mod tests {
         assert_eq!(found("crates/x/src/y.rs", "struct A;\n").len(), 1);
         assert_eq!(found("crates/x/src/util.rs", "//! x\n").len(), 1);
         assert_eq!(found("crates/x/src/y.rs", "//! x\npub struct TopicManager<T> {\n").len(), 1);
+    }
+
+    #[test]
+    fn long_functions_are_told_by_name() {
+        let of = |lines: usize| {
+            format!("//! x\n    pub(crate) async fn f<T>() {{\n{}    }}\n", "\n".repeat(lines))
+        };
+        assert!(found("crates/x/src/y.rs", &of(78)).is_empty());
+        assert_eq!(
+            found("crates/x/src/y.rs", &of(79)),
+            ["crates/x/src/y.rs: fn f has 81 lines, 70 are the rule"]
+        );
     }
 }
