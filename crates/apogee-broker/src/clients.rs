@@ -2,7 +2,8 @@
 //!
 //! What always holds: a member is one connection; a group without members is forgotten; a member
 //! leaves with its connection or after two minutes of silence. A change of members or of
-//! subscriptions is answered by the caller, who tells the others. Short locks, never nested.
+//! subscriptions is answered by the caller, who tells the others. Short locks; the table's comes before a
+//! group's.
 
 use apogee_model::{MessageFilter, TagFilter, subscription};
 use apogee_net::Connection;
@@ -217,16 +218,16 @@ impl Clients {
         member: Member,
         keep_subscriptions: bool,
     ) -> Change {
-        let group = {
-            let mut groups = self.consumers.write();
-            let name = data.group_name.as_str();
-            Arc::clone(groups.entry(name.into()).or_insert_with(|| {
-                Arc::new(ConsumerGroup { name: name.into(), state: RwLock::default() })
-            }))
-        };
+        let mut groups = self.consumers.write();
+        let name = data.group_name.as_str();
+        let group = Arc::clone(groups.entry(name.into()).or_insert_with(|| {
+            Arc::new(ConsumerGroup { name: name.into(), state: RwLock::default() })
+        }));
         let mut state = group.state.write();
         let known = state.members.get(&member.connection.id()).is_some_and(|m| m.fingerprint == member.fingerprint);
         let joined = state.join(&group.name, member);
+        // Until the member is in, whoever leaves could take the group for empty and forget it.
+        drop(groups);
         state.consume_type = data.consume_type;
         state.message_model = data.message_model;
         state.consume_from_where = data.consume_from_where;

@@ -92,6 +92,7 @@ pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<Par
             broker.departed(&departure);
         }
         broker.locks.sweep(now);
+        broker.offsets.expire_resets(now);
     });
     let offsets_every = Duration::from_millis(broker.config.flush_consumer_offset_interval.max(100));
     every_blocking(broker, offsets_every, |broker| broker.saved.save_offsets(&broker.offsets));

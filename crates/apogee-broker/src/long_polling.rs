@@ -103,6 +103,15 @@ impl LongPolling {
         }
     }
 
+    /// Sends all pulls of a topic to the delivery task: it is gone.
+    pub(crate) fn deleted(&self, topic: &str) {
+        let taken = self.shard(topic).and_then(|shard| shard.lock().remove(topic));
+        let pulls: Vec<ParkedPull> = taken.into_iter().flat_map(HashMap::into_values).flatten().collect();
+        if !pulls.is_empty() {
+            self.wake(pulls);
+        }
+    }
+
     /// Sends all pulls to the delivery task whose time is up or whose client has gone, or, with
     /// `everything`, all there are (shutdown).
     pub(crate) fn expire(&self, now: i64, everything: bool) {

@@ -16,13 +16,25 @@ type ResetKey = (Box<str>, Box<str>, i32);
 type Queues = BTreeMap<i32, i64>;
 type Groups = HashMap<Box<str>, HashMap<Box<str>, Queues>>;
 
+/// Where a member has to go that may not know it yet.
+#[derive(Debug, Clone, Copy)]
+struct Reset {
+    offset: i64,
+    /// When nobody is left who has to be told (ms); an operator's reset waits for as long as it takes.
+    until_ms: i64,
+}
+
+/// How long members of a deleted topic may take to be told (ms): longer than a client keeps offsets of a
+/// topic that it can't find.
+const DELETED_MS: i64 = 10 * 60_000;
+
 /// Offsets of all groups.
 #[derive(Debug, Default)]
 pub(crate) struct OffsetTable {
     groups: RwLock<Groups>,
     changes: AtomicU64,
     /// Resets that a member has not been told yet.
-    resets: Mutex<HashMap<ResetKey, i64>>,
+    resets: Mutex<HashMap<ResetKey, Reset>>,
     pending_resets: AtomicUsize,
 }
 
@@ -66,21 +78,32 @@ impl OffsetTable {
     pub(crate) fn reset(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
         {
             let mut resets = self.resets.lock();
-            resets.insert((group.into(), topic.into(), queue_id), offset);
+            let reset = Reset { offset, until_ms: i64::MAX };
+            resets.insert((group.into(), topic.into(), queue_id), reset);
             self.pending_resets.store(resets.len(), Ordering::Release);
         }
         self.set(group, topic, queue_id, offset);
     }
 
-    /// The offset of a reset that the asking member has to be told, once.
-    pub(crate) fn take_reset(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+    /// The offset of a reset that the asking member has to be told, once. One that asks for that
+    /// offset already needs no telling: being told costs official clients half a minute.
+    pub(crate) fn take_reset(&self, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
         if self.pending_resets.load(Ordering::Acquire) == 0 {
             return None;
         }
         let mut resets = self.resets.lock();
-        let offset = resets.remove(&(Box::from(group), Box::from(topic), queue_id));
+        let reset = resets.remove(&(Box::from(group), Box::from(topic), queue_id));
         self.pending_resets.store(resets.len(), Ordering::Release);
-        offset
+        reset.map(|reset| reset.offset).filter(|offset| *offset != asked)
+    }
+
+    /// Forgets resets that nobody is left to hear of.
+    pub(crate) fn expire_resets(&self, now: i64) {
+        if self.pending_resets.load(Ordering::Acquire) != 0 {
+            let mut resets = self.resets.lock();
+            resets.retain(|_, reset| reset.until_ms > now);
+            self.pending_resets.store(resets.len(), Ordering::Release);
+        }
     }
 
     fn has_reset(&self, group: &str, topic: &str, queue_id: i32) -> bool {
@@ -126,15 +149,28 @@ impl OffsetTable {
         groups.values().filter_map(|topics| topics.get(topic)?.get(&queue_id).copied()).min()
     }
 
-    /// Forgets a topic: a topic made again under its name starts without positions.
-    pub(crate) fn remove_topic(&self, topic: &str) {
+    /// Forgets a topic: a topic made again under its name starts without positions. Members that are
+    /// online still know the old ones; what they commit does not count until they were told to start
+    /// from 0, else they would pass over the new topic's first messages.
+    pub(crate) fn remove_topic(&self, topic: &str, is_online: impl Fn(&str) -> bool, now: i64) {
         self.changes.fetch_add(1, Ordering::AcqRel);
-        self.forget_resets(|(_, name, _)| name.as_ref() == topic);
-        let mut groups = self.groups.write();
-        groups.retain(|_, topics| {
-            topics.remove(topic);
+        let mut known = Vec::new();
+        self.groups.write().retain(|group, topics| {
+            if let Some(queues) = topics.remove(topic) {
+                known.push((group.clone(), queues));
+            }
             !topics.is_empty()
         });
+        known.retain(|(group, _)| is_online(group));
+        let mut resets = self.resets.lock();
+        resets.retain(|(_, name, _), _| name.as_ref() != topic);
+        for (group, queues) in known {
+            for queue_id in queues.into_keys() {
+                let reset = Reset { offset: 0, until_ms: now + DELETED_MS };
+                resets.insert((group.clone(), topic.into(), queue_id), reset);
+            }
+        }
+        self.pending_resets.store(resets.len(), Ordering::Release);
     }
 
     /// Forgets a group.
@@ -189,7 +225,8 @@ mod tests {
         table.commit("g", "t", 0, 5);
         table.commit("h", "t", 0, 9);
         table.commit("h", "u", 0, 1);
-        table.remove_topic("t");
+        table.remove_topic("t", |_| false, 0);
+        assert_eq!(table.take_reset("g", "t", 0, 5), None);
         assert_eq!(table.query("g", "t", 0), None);
         assert_eq!(table.query("h", "t", 0), None);
         assert_eq!(table.query("h", "u", 0), Some(1));
@@ -202,10 +239,34 @@ mod tests {
         table.reset("g", "t", 0, 2);
         table.commit("g", "t", 0, 6);
         assert_eq!(table.query("g", "t", 0), Some(2));
-        assert_eq!(table.take_reset("g", "t", 0), Some(2));
-        assert_eq!(table.take_reset("g", "t", 0), None);
+        assert_eq!(table.take_reset("g", "t", 0, 6), Some(2));
+        assert_eq!(table.take_reset("g", "t", 0, 6), None);
         table.commit("g", "t", 0, 3);
         assert_eq!(table.query("g", "t", 0), Some(3));
+    }
+
+    #[test]
+    fn a_member_that_asks_for_the_offset_of_a_reset_needs_no_telling() {
+        let table = OffsetTable::default();
+        table.reset("g", "t", 0, 2);
+        assert_eq!(table.take_reset("g", "t", 0, 2), None);
+        table.commit("g", "t", 0, 3);
+        assert_eq!(table.query("g", "t", 0), Some(3));
+    }
+
+    #[test]
+    fn members_of_a_deleted_topic_are_told_to_begin_at_0_for_a_while() {
+        let table = OffsetTable::default();
+        table.commit("on", "t", 0, 5);
+        table.commit("on", "t", 1, 5);
+        table.commit("off", "t", 0, 5);
+        table.remove_topic("t", |group| group == "on", 0);
+        table.commit("on", "t", 0, 5);
+        assert_eq!(table.query("on", "t", 0), None);
+        assert_eq!(table.take_reset("on", "t", 0, 5), Some(0));
+        assert_eq!(table.take_reset("off", "t", 0, 5), None);
+        table.expire_resets(DELETED_MS);
+        assert_eq!(table.take_reset("on", "t", 1, 5), None);
     }
 
     #[test]

@@ -69,6 +69,10 @@ pub(crate) fn update_consumer_offset(context: &Context<'_>) -> Handled {
         ));
     }
     check_queue(context, topic, header.queue_id)?;
+    // A queue beyond the topic's number may still hold messages from when there were more.
+    if !broker.has_queue(topic, header.queue_id) && broker.store.queue(topic, header.queue_id).is_none() {
+        return Err(invalid(format!("queueId[{}] is illegal, topic[{topic}] has no such queue", header.queue_id)));
+    }
     if header.commit_offset < 0 {
         return Err(invalid(format!("commitOffset[{}] is illegal, it must not be negative", header.commit_offset)));
     }

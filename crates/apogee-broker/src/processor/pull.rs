@@ -106,7 +106,7 @@ fn answer_parked(broker: &Arc<Broker>, parked: ParkedPull) {
 
 /// Reads once: answers, or parks the pull if nothing matches yet and it may wait.
 fn step(broker: &Arc<Broker>, parked: ParkedPull, now: i64) -> Outcome {
-    if let Some(moved) = take_reset(broker, &parked.pull) {
+    if let Some(moved) = take_reset(broker, &parked.pull, parked.offset) {
         return Outcome::Now(moved);
     }
     let plan = read(broker, &parked.pull, parked.offset);
@@ -146,9 +146,9 @@ pub(crate) fn deliver(broker: &Arc<Broker>, mut parked: ParkedPull) {
     }
 }
 
-/// An operator moved the group's offset: the member must go there.
-fn take_reset(broker: &Broker, pull: &PullRequest) -> Option<Response> {
-    let offset = broker.offsets.take_reset(&pull.group, &pull.topic, pull.queue_id)?;
+/// An operator moved the group's offset, or the topic was deleted: the member must go there.
+fn take_reset(broker: &Broker, pull: &PullRequest, asked: i64) -> Option<Response> {
+    let offset = broker.offsets.take_reset(&pull.group, &pull.topic, pull.queue_id, asked)?;
     let header = PullMessageResponseHeader {
         suggest_which_broker_id: 0,
         next_begin_offset: offset,

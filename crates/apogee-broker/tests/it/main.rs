@@ -10,6 +10,11 @@
 
 mod admin;
 mod bad_input;
+mod cases_bodies;
+mod cases_durability;
+mod cases_groups;
+mod cases_offsets;
+mod cases_support;
 mod consume;
 mod delay_and_retry;
 mod harness;

@@ -181,11 +181,12 @@ pub(crate) fn delete(context: &Context<'_>) -> Handled {
 fn remove(context: &Context<'_>, topic: &str) -> Result<(), Response> {
     let broker = context.broker;
     broker.topics.remove(topic);
-    broker.offsets.remove_topic(topic);
+    broker.offsets.remove_topic(topic, |group| broker.clients.consumer_group(group).is_some(), context.now);
     broker.saved.save_offsets(&broker.offsets);
     broker.store.delete_topic(topic).map_err(|error| {
         Response::error(ResponseCode::SYSTEM_ERROR, format!("the queues of {topic} cannot be deleted: {error}"))
     })?;
+    broker.polling.deleted(topic);
     broker.register_soon();
     Ok(())
 }
