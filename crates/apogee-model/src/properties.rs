@@ -124,7 +124,7 @@ impl<'a> Properties<'a> {
     }
 
     /// All pairs as bytes: cheaper than [`Self::iter`] when few values are wanted as text.
-    pub(crate) fn raw_pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    pub fn raw_pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         self.0
             .split(|byte| *byte == PROPERTY_SEPARATOR)
             .filter_map(|piece| {

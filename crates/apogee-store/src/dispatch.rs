@@ -16,7 +16,6 @@ use crate::index::Index;
 use crate::queues::Queues;
 use crate::unit::Unit;
 use apogee_model::hash::tags_code;
-use apogee_model::properties::keys;
 use apogee_model::record::{LogEntry, RecordView, parse_entry};
 use apogee_model::sys_flag;
 use parking_lot::Mutex;
@@ -244,16 +243,17 @@ impl Dispatcher {
         let mut delay = None;
         let mut multi = (None, None);
         let mut words = Words::default();
-        for (name, value) in record.properties().iter() {
-            match name {
-                keys::TAGS => tags = Some(value),
-                keys::KEYS => words.keys = Some(value),
-                keys::UNIQ_KEY => words.unique = Some(value),
-                keys::DELAY => delay = Some(value),
-                keys::INNER_MULTI_DISPATCH => multi.0 = Some(value),
-                keys::INNER_MULTI_QUEUE_OFFSET => multi.1 = Some(value),
-                _ => {}
-            }
+        for (name, value) in record.properties().raw_pairs() {
+            let place = match name {
+                b"TAGS" => &mut tags,
+                b"KEYS" => &mut words.keys,
+                b"UNIQ_KEY" => &mut words.unique,
+                b"DELAY" => &mut delay,
+                b"INNER_MULTI_DISPATCH" => &mut multi.0,
+                b"INNER_MULTI_QUEUE_OFFSET" => &mut multi.1,
+                _ => continue,
+            };
+            *place = std::str::from_utf8(value).ok();
         }
         words.tags = tags;
         if kind != sys_flag::TRANSACTION_PREPARED && record.sys_flag() & sys_flag::INNER_BATCH == 0

@@ -5,11 +5,11 @@
 //! that it can be found again.
 
 use crate::broker::Broker;
-use crate::processor::send::{stored_properties, with_region};
+use crate::processor::send::{Scan, stored_properties, with_region};
 use crate::processor::send_rules::{self, Target};
 use apogee_model::PropertyMap;
 use apogee_model::id::OffsetId;
-use apogee_model::properties::{Properties, keys};
+use apogee_model::properties::Properties;
 use apogee_model::record::RecordFields;
 use apogee_net::Connection;
 use apogee_protocol::headers::{ReplyMessageRequestHeader, SendMessageHeader, SendMessageResponseHeader};
@@ -53,7 +53,7 @@ async fn store_and_push(broker: &Arc<Broker>, connection: &Connection, request: 
     let raw = header.properties.as_ref().map_or(&[][..], |text| text.as_bytes());
     let properties = Properties::new(raw);
     let asker = properties.get(REPLY_TO_CLIENT).unwrap_or_default().to_owned();
-    let stored = stored_properties(broker, raw, properties.get(keys::UNIQ_KEY));
+    let stored = stored_properties(broker, raw, &Scan::of(properties));
     let placed = store(broker, connection, &header, &target, request, &stored)?;
     let told = SendMessageResponseHeader {
         msg_id: Str::from(OffsetId { host: broker.store_host, physical_offset: placed.physical_offset }.to_string()),

@@ -17,6 +17,7 @@ use apogee_protocol::{ExtWriter, RemotingCommand, ReplyTo, Response, ResponseCod
 use apogee_store::{AppendError, Appending, FlushDiskType, Placed};
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ struct Prepared {
     body: Bytes,
     /// Properties of the single message, or those of each message of a batch.
     messages: Vec<PreparedMessage>,
-    unique_key: Option<String>,
+    unique_key: Option<Str>,
     wait: bool,
     reply_to: ReplyTo,
     oneway: bool,
@@ -37,8 +38,25 @@ struct Prepared {
 struct PreparedMessage {
     flag: i32,
     /// Range of the body that belongs to this message.
-    body: std::ops::Range<usize>,
-    properties: Vec<u8>,
+    body: Range<usize>,
+    properties: Stored,
+}
+
+/// Properties as they are stored.
+enum Stored {
+    /// As they stand in the request's body: those of a batch, to which the broker adds nothing.
+    AsSent(Range<usize>),
+    /// With what the broker adds.
+    Made(Vec<u8>),
+}
+
+impl Stored {
+    fn bytes<'a>(&'a self, body: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::AsSent(range) => body.get(range.clone()).unwrap_or_default(),
+            Self::Made(bytes) => bytes,
+        }
+    }
 }
 
 /// A response that must wait for a log position.
@@ -118,24 +136,27 @@ fn prepare(
     let messages = if batch {
         prepare_batch(broker, &request.body)?
     } else {
-        let edited = send_rules::retarget(broker, &header, request.version, &mut target, raw)?;
-        let source = edited.as_deref().unwrap_or(raw);
+        let edited = send_rules::retarget(broker, &header, request.version, &mut target, raw, &scan)?;
+        let properties = match &edited {
+            Some(edited) => stored_properties(broker, edited, &Scan::of(Properties::new(edited))),
+            None => stored_properties(broker, raw, &scan),
+        };
         vec![PreparedMessage {
             flag: header.flag,
             body: 0..request.body.len(),
-            properties: stored_properties(broker, source, Scan::of(Properties::new(source)).unique_key),
+            properties: Stored::Made(properties),
         }]
     };
     let limit = properties::MAX_PROPERTIES_LEN;
-    if let Some(too_long) = messages.iter().find(|message| message.properties.len() > limit) {
-        return Err(send_rules::illegal(&format!(
-            "properties have {} bytes, the limit is {limit}", too_long.properties.len()
-        )));
+    let lengths = messages.iter().map(|message| message.properties.bytes(&request.body).len());
+    if let Some(length) = lengths.max().filter(|length| *length > limit) {
+        return Err(send_rules::illegal(&format!("properties have {length} bytes, the limit is {limit}")));
     }
+    let unique_key = scan.unique_key.and_then(|key| shared(header.properties.as_ref()?, key));
     Ok(Prepared {
         target,
         messages,
-        unique_key: scan.unique_key.map(str::to_owned),
+        unique_key,
         wait: scan.wait,
         body: request.body.clone(),
         reply_to: ReplyTo::from(request),
@@ -145,46 +166,78 @@ fn prepare(
     })
 }
 
+/// `part` of `whole` without copying it.
+fn shared(whole: &Str, part: &[u8]) -> Option<Str> {
+    let whole = whole.clone().into_bytes();
+    let start = (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+    let end = start.checked_add(part.len()).filter(|end| *end <= whole.len())?;
+    Str::from_utf8(whole.slice(start..end)).ok()
+}
+
 fn prepare_batch(broker: &Broker, body: &Bytes) -> Result<Vec<PreparedMessage>, Response> {
     let messages =
         batch::decode(body).map_err(|error| send_rules::illegal(&error.to_string()))?;
     let base = body.as_ptr() as usize;
+    let range = |part: &[u8]| {
+        let start = part.as_ptr() as usize - base;
+        start..start + part.len()
+    };
     let prepare = |message: &BatchMessage<'_>| {
-        let start = message.body.as_ptr() as usize - base;
         let scan = Scan::of(Properties::new(message.properties));
-        if scan.delayed {
+        if scan.delay_level > 0 || scan.timer {
             return Err(send_rules::illegal("a message of a batch cannot be delayed"));
         }
         if message.body.is_empty() {
             return Err(send_rules::illegal("a message of the batch has an empty body"));
         }
-        Ok(PreparedMessage {
-            flag: message.flag,
-            body: start..start + message.body.len(),
-            properties: stored_properties(broker, message.properties, scan.unique_key),
-        })
+        let properties = if scan.unique_key.is_some() {
+            Stored::AsSent(range(message.properties))
+        } else {
+            let mut made = message.properties.to_vec();
+            properties::append_pair_to_encoded(&mut made, keys::UNIQ_KEY, &broker.new_unique_id());
+            Stored::Made(made)
+        };
+        Ok(PreparedMessage { flag: message.flag, body: range(message.body), properties })
     };
     messages.iter().map(prepare).collect()
 }
 
 /// What a send needs to know of its properties, found in one pass.
-struct Scan<'a> {
-    unique_key: Option<&'a str>,
-    wait: bool,
-    delayed: bool,
+pub(crate) struct Scan<'a> {
+    pub(crate) unique_key: Option<&'a [u8]>,
+    /// Whether the sender waits for the disk.
+    pub(crate) wait: bool,
+    /// 0 without one.
+    pub(crate) delay_level: i32,
+    /// Whether a delivery time is asked for.
+    pub(crate) timer: bool,
+    /// Whether it is a half message.
+    pub(crate) transaction: bool,
+    /// Whether names that the broker adds are there already.
     has_ours: bool,
 }
 
 impl<'a> Scan<'a> {
-    fn of(raw: Properties<'a>) -> Self {
-        let mut scan = Self { unique_key: None, wait: true, delayed: false, has_ours: false };
-        for (name, value) in raw.iter() {
+    pub(crate) fn of(raw: Properties<'a>) -> Self {
+        let mut scan = Self {
+            unique_key: None,
+            wait: true,
+            delay_level: 0,
+            timer: false,
+            transaction: false,
+            has_ours: false,
+        };
+        for (name, value) in raw.raw_pairs() {
             match name {
-                keys::UNIQ_KEY => scan.unique_key = Some(value),
-                keys::WAIT => scan.wait = !value.eq_ignore_ascii_case("false"),
-                keys::DELAY => scan.delayed = value.parse().is_ok_and(|level: i32| level > 0),
-                keys::TIMER_DELAY_SEC | keys::TIMER_DELAY_MS | keys::TIMER_DELIVER_MS => scan.delayed = true,
-                keys::CLUSTER | keys::MSG_REGION | keys::TRACE_ON => scan.has_ours = true,
+                b"UNIQ_KEY" => scan.unique_key = Some(value),
+                b"WAIT" => scan.wait = !value.eq_ignore_ascii_case(b"false"),
+                b"DELAY" => {
+                    let level = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                    scan.delay_level = level.unwrap_or(0);
+                }
+                b"TIMER_DELAY_SEC" | b"TIMER_DELAY_MS" | b"TIMER_DELIVER_MS" => scan.timer = true,
+                b"TRAN_MSG" => scan.transaction = value.eq_ignore_ascii_case(b"true"),
+                b"CLUSTER" | b"MSG_REGION" | b"TRACE_ON" => scan.has_ours = true,
                 _ => {}
             }
         }
@@ -193,7 +246,7 @@ impl<'a> Scan<'a> {
 }
 
 /// The client's properties with those that the broker adds.
-pub(crate) fn stored_properties(broker: &Broker, raw: &[u8], unique_key: Option<&str>) -> Vec<u8> {
+pub(crate) fn stored_properties(broker: &Broker, raw: &[u8], scan: &Scan<'_>) -> Vec<u8> {
     let config = &broker.config;
     let trace = if config.trace_on { "true" } else { "false" };
     let ours = [
@@ -202,7 +255,7 @@ pub(crate) fn stored_properties(broker: &Broker, raw: &[u8], unique_key: Option<
         (keys::CLUSTER, config.broker_cluster_name.as_str()),
     ];
     let mut out;
-    if Scan::of(Properties::new(raw)).has_ours {
+    if scan.has_ours {
         let mut map = PropertyMap::parse(raw);
         for (name, value) in ours {
             map.set(name, value);
@@ -215,7 +268,7 @@ pub(crate) fn stored_properties(broker: &Broker, raw: &[u8], unique_key: Option<
             properties::append_pair_to_encoded(&mut out, name, value);
         }
     }
-    if unique_key.is_none() {
+    if scan.unique_key.is_none() {
         properties::append_pair_to_encoded(&mut out, keys::UNIQ_KEY, &broker.new_unique_id());
     }
     out
@@ -246,7 +299,7 @@ fn append(
                 reconsume_times: send.header.reconsume_times.unwrap_or(0),
                 prepared_transaction_offset: 0,
                 body: send.body.get(message.body.clone()).unwrap_or_default(),
-                properties: &message.properties,
+                properties: message.properties.bytes(&send.body),
             }));
         }
     }
@@ -290,7 +343,7 @@ fn answer(broker: &Broker, send: &Prepared, placed: Result<&[Placed], &AppendErr
         msg_id: Str::from(ids),
         queue_id: send.target.answer_queue_id,
         queue_offset: placed.first().map_or(0, |place| place.queue_offset),
-        transaction_id: send.unique_key.clone().map(Str::from),
+        transaction_id: send.unique_key.clone(),
         batch_uniq_id: None,
         recall_handle: None,
     };

@@ -2,8 +2,9 @@
 //! delay topics.
 
 use crate::broker::Broker;
+use crate::processor::send::Scan;
 use apogee_model::names::{self, DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC};
-use apogee_model::properties::{Properties, PropertyMap, keys};
+use apogee_model::properties::{PropertyMap, keys};
 use apogee_model::sys_flag;
 use apogee_net::Connection;
 use apogee_protocol::bodies::TopicFilterType;
@@ -137,8 +138,8 @@ pub(crate) fn retarget(
     client_version: i32,
     target: &mut Target,
     raw: &[u8],
+    scan: &Scan<'_>,
 ) -> Result<Option<Vec<u8>>, Response> {
-    let properties = Properties::new(raw);
     let mut edited: Option<PropertyMap> = None;
     if let Some(group) = header.topic.strip_prefix(RETRY_PREFIX)
         && to_dead_letters(broker, header, client_version, group)?
@@ -155,9 +156,7 @@ pub(crate) fn retarget(
         return Ok(Some(map.encode()));
     }
     let transaction = sys_flag::transaction_type(header.sys_flag);
-    if properties.get(keys::TRAN_MSG).is_some_and(|text| text.eq_ignore_ascii_case("true"))
-        || transaction == sys_flag::TRANSACTION_PREPARED
-    {
+    if scan.transaction || transaction == sys_flag::TRANSACTION_PREPARED {
         return Err(Response::error(
             ResponseCode::NO_PERMISSION,
             format!(
@@ -166,14 +165,10 @@ pub(crate) fn retarget(
             ),
         ));
     }
-    let level = properties.get(keys::DELAY).and_then(|text| text.parse::<i32>().ok()).unwrap_or(0);
-    let timer = [keys::TIMER_DELAY_SEC, keys::TIMER_DELAY_MS, keys::TIMER_DELIVER_MS]
-        .into_iter()
-        .any(|key| properties.get(key).is_some());
-    if level > 0 {
+    if scan.delay_level > 0 {
         let map = edited.get_or_insert_with(|| PropertyMap::parse(raw));
-        delay(broker, map, target, level);
-    } else if timer {
+        delay(broker, map, target, scan.delay_level);
+    } else if scan.timer {
         return Err(Response::error(
             ResponseCode::SYSTEM_ERROR,
             "timer messages are not supported yet (timerWheelEnable is false): use a delay level",
