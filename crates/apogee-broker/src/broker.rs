@@ -125,22 +125,26 @@ impl Broker {
         let (main, fast) = bind_pair(&listen)?;
         let address = main.local_addr();
         config.listen_port = address.port();
-        let levels = DelayLevels::parse(&store_config.message_delay_level)
-            .ok_or_else(|| BrokerError::Config("messageDelayLevel is no list of times".to_owned()))?;
+        let levels = DelayLevels::parse(&store_config.message_delay_level).ok_or_else(|| {
+            BrokerError::Config("messageDelayLevel is no list of times".to_owned())
+        })?;
         config.delay_levels = i32::try_from(levels.max_level()).unwrap_or(i32::MAX);
         let (polling, woken) = LongPolling::new(config.pull_thread_pool_queue_capacity);
         let polling = Arc::new(polling);
         let delay_wake = Arc::new(Notify::new());
-        let listener: Arc<dyn ArrivalListener> =
-            Arc::new(Arrivals { polling: Arc::clone(&polling), delay_wake: Arc::clone(&delay_wake) });
+        let listener: Arc<dyn ArrivalListener> = Arc::new(Arrivals {
+            polling: Arc::clone(&polling),
+            delay_wake: Arc::clone(&delay_wake),
+        });
         let config_dir = store_config.config_dir();
         // Recovery may read for a while: not on a worker.
         let store = tokio::task::spawn_blocking(move || MessageStore::open(store_config, listener))
             .await
             .map_err(|error| BrokerError::Config(format!("opening the store failed: {error}")))??;
-        let threads = store
-            .start_threads(&(Arc::new(now_ms) as apogee_store::Clock))
-            .map_err(|source| BrokerError::Io { what: "start the store's threads".to_owned(), source })?;
+        let threads =
+            store.start_threads(&(Arc::new(now_ms) as apogee_store::Clock)).map_err(|source| {
+                BrokerError::Io { what: "start the store's threads".to_owned(), source }
+            })?;
         let (tasks, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let offsets = OffsetTable::default();
         let saved = Saved::load(&config_dir, &offsets)?;
@@ -155,7 +159,11 @@ impl Broker {
             ),
             store_host: SocketAddr::new(config.broker_ip1, config.listen_port),
             added_properties_len: added_properties_len(&config),
-            unique_ids: UniqueIdMaker::new(config.broker_ip1, std::process::id(), fastrand::u32(..)),
+            unique_ids: UniqueIdMaker::new(
+                config.broker_ip1,
+                std::process::id(),
+                fastrand::u32(..),
+            ),
             closing: AtomicBool::new(false),
             flushing: AtomicUsize::new(0),
             delay_levels: levels,
@@ -285,20 +293,27 @@ impl Broker {
     /// Whether batches to this topic can be stored as separate messages.
     pub(crate) fn can_split(&self, topic: &str) -> bool {
         let config = self.topics.get(topic);
-        config.is_none_or(|config| config.attributes.get("queue.type").is_none_or(|kind| kind != "BatchCQ"))
+        config.is_none_or(|config| {
+            config.attributes.get("queue.type").is_none_or(|kind| kind != "BatchCQ")
+        })
     }
 
     /// Whether the message at an offset has to come from the disk. Costs nothing while the whole log is
     /// in memory.
     pub(crate) fn is_cold(&self, topic: &str, queue_id: i32, offset: i64) -> bool {
         self.store.is_cold(self.store.min_physical_offset())
-            && self.store.physical_offset_of(topic, queue_id, offset).is_some_and(|place| self.store.is_cold(place))
+            && self
+                .store
+                .physical_offset_of(topic, queue_id, offset)
+                .is_some_and(|place| self.store.is_cold(place))
     }
 
     /// Whether the topic has this queue.
     pub(crate) fn has_queue(&self, topic: &str, queue_id: i32) -> bool {
         let config = self.topics.get(topic);
-        config.is_some_and(|config| (0..config.read_queue_nums.max(config.write_queue_nums)).contains(&queue_id))
+        config.is_some_and(|config| {
+            (0..config.read_queue_nums.max(config.write_queue_nums)).contains(&queue_id)
+        })
     }
 
     /// An id for a message whose client made none.
@@ -352,7 +367,10 @@ impl Drop for Flushing {
 
 impl std::fmt::Debug for Broker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Broker").field("name", &self.config.broker_name).field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Broker")
+            .field("name", &self.config.broker_name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -372,7 +390,10 @@ fn bind_pair(listen: &Listen) -> Result<(Server, Server), BrokerError> {
     };
     if listen.port != 0 {
         let fast = listen.port.checked_sub(2).filter(|port| *port > 0).ok_or_else(|| {
-            BrokerError::Config(format!("listenPort {} is too low: the fast port is two below it", listen.port))
+            BrokerError::Config(format!(
+                "listenPort {} is too low: the fast port is two below it",
+                listen.port
+            ))
         })?;
         return Ok((bind(listen.port)?, bind(fast)?));
     }
@@ -383,5 +404,8 @@ fn bind_pair(listen: &Listen) -> Result<(Server, Server), BrokerError> {
             return Ok((main, fast));
         }
     }
-    Err(BrokerError::Config(format!("no free pair of ports found on {} in {PORT_TRIES} tries", listen.host)))
+    Err(BrokerError::Config(format!(
+        "no free pair of ports found on {} in {PORT_TRIES} tries",
+        listen.host
+    )))
 }

@@ -8,7 +8,9 @@
 use apogee_model::{MessageFilter, TagFilter, subscription};
 use apogee_net::Connection;
 use apogee_protocol::LanguageCode;
-use apogee_protocol::bodies::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
+use apogee_protocol::bodies::{
+    ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData,
+};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -102,7 +104,8 @@ impl ConsumerGroup {
     /// Ids of all members, each once.
     pub(crate) fn client_ids(&self) -> Vec<String> {
         let state = self.state.read();
-        let mut ids: Vec<String> = state.members.values().map(|m| m.client_id.to_string()).collect();
+        let mut ids: Vec<String> =
+            state.members.values().map(|m| m.client_id.to_string()).collect();
         ids.sort_unstable();
         ids.dedup();
         ids
@@ -207,7 +210,8 @@ impl Clients {
     pub(crate) fn all_producers(&self) -> BTreeMap<String, Vec<Member>> {
         let producers = self.producers.lock();
         let list = producers.iter();
-        list.map(|(group, members)| (group.to_string(), members.values().cloned().collect())).collect()
+        list.map(|(group, members)| (group.to_string(), members.values().cloned().collect()))
+            .collect()
     }
 
     /// Records a consumer and its subscriptions. With `keep_subscriptions` (a short heartbeat) those
@@ -224,15 +228,23 @@ impl Clients {
             Arc::new(ConsumerGroup { name: name.into(), state: RwLock::default() })
         }));
         let mut state = group.state.write();
-        let known = state.members.get(&member.connection.id()).is_some_and(|m| m.fingerprint == member.fingerprint);
+        let known = state
+            .members
+            .get(&member.connection.id())
+            .is_some_and(|m| m.fingerprint == member.fingerprint);
         let joined = state.join(&group.name, member);
         // Until the member is in, whoever leaves could take the group for empty and forget it.
         drop(groups);
         state.consume_type = data.consume_type;
         state.message_model = data.message_model;
         state.consume_from_where = data.consume_from_where;
-        let subscriptions = !keep_subscriptions && state.subscribe(&group.name, data.subscription_data_set);
-        Change { members: joined, subscriptions, unknown_subscriptions: keep_subscriptions && !known }
+        let subscriptions =
+            !keep_subscriptions && state.subscribe(&group.name, data.subscription_data_set);
+        Change {
+            members: joined,
+            subscriptions,
+            unknown_subscriptions: keep_subscriptions && !known,
+        }
     }
 
     /// Removes a connection from one group's producers and consumers.
@@ -307,7 +319,8 @@ impl GroupState {
             return false;
         }
         let mut others = self.members.values();
-        let twin = others.find(|other| other.client_id == member.client_id && !other.connection.is_closed());
+        let twin = others
+            .find(|other| other.client_id == member.client_id && !other.connection.is_closed());
         if let Some(twin) = twin {
             tracing::warn!(
                 group, client_id = %member.client_id, first = %twin.connection.peer(),
@@ -323,7 +336,11 @@ impl GroupState {
     fn leave(&mut self, group: &Arc<str>, connection_id: u64) -> Option<Departure> {
         let member = self.members.remove(&connection_id)?;
         let last = !self.members.values().any(|other| other.client_id == member.client_id);
-        Some(Departure { group: Arc::clone(group), client_id: member.client_id, last_connection: last })
+        Some(Departure {
+            group: Arc::clone(group),
+            client_id: member.client_id,
+            last_connection: last,
+        })
     }
 
     /// Takes over subscriptions; true if something changed. A newer version of a subscription wins.

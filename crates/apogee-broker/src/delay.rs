@@ -11,7 +11,7 @@ use crate::error::BrokerError;
 use apogee_model::names::{SCHEDULE_TOPIC, TRANS_HALF_TOPIC};
 use apogee_model::properties::keys;
 use apogee_model::record::{RecordFields, RecordView};
-use apogee_protocol::bodies::{JsonBody, DataVersion, DelayOffsetSerializeWrapper};
+use apogee_protocol::bodies::{DataVersion, DelayOffsetSerializeWrapper, JsonBody};
 use apogee_store::{Appending, Document};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -150,7 +150,11 @@ fn deliver_level(broker: &Broker, level: i32, now: i64) -> i64 {
 
 /// Collects up to a batch of due messages from the level's position on. Answers where the position is
 /// behind them, the messages, and how long to wait if nothing more is due.
-fn find_due(broker: &Broker, level: i32, now: i64) -> std::io::Result<(i64, Vec<Due>, Option<i64>)> {
+fn find_due(
+    broker: &Broker,
+    level: i32,
+    now: i64,
+) -> std::io::Result<(i64, Vec<Due>, Option<i64>)> {
     let mut due = Vec::new();
     let store = &broker.store;
     let Some(queue) = store.queue(SCHEDULE_TOPIC, level - 1) else {
@@ -160,7 +164,13 @@ fn find_due(broker: &Broker, level: i32, now: i64) -> std::io::Result<(i64, Vec<
     let known = broker.delay.get(level);
     let start = known.clamp(min, max.max(min));
     if start != known {
-        tracing::warn!(level, known, min, max, "delay progress lies outside its queue and is corrected");
+        tracing::warn!(
+            level,
+            known,
+            min,
+            max,
+            "delay progress lies outside its queue and is corrected"
+        );
     }
     let longest = broker.delay_of(level);
     let mut offset = start;
@@ -179,7 +189,11 @@ fn find_due(broker: &Broker, level: i32, now: i64) -> std::io::Result<(i64, Vec<
                 let size = usize::try_from(unit.size).ok();
                 match store.get_by_physical_offset(unit.physical_offset, size)? {
                     Some(bytes) => due.push(Due { offset, bytes }),
-                    None => tracing::warn!(level, offset, "a delayed message is no longer in the log and is skipped"),
+                    None => tracing::warn!(
+                        level,
+                        offset,
+                        "a delayed message is no longer in the log and is skipped"
+                    ),
                 }
             }
             offset += 1;
@@ -199,11 +213,17 @@ fn deliver_batch(broker: &Broker, due: &[Due], behind: i64, now: i64) -> (i64, b
         let topic = properties.get(keys::REAL_TOPIC);
         let queue_id = properties.get(keys::REAL_QID).and_then(|text| text.parse::<i32>().ok());
         let (Some(topic), Some(queue_id)) = (topic, queue_id.filter(|id| *id >= 0)) else {
-            tracing::error!(offset = one.offset, "a delayed message names no real topic or queue and is skipped");
+            tracing::error!(
+                offset = one.offset,
+                "a delayed message names no real topic or queue and is skipped"
+            );
             continue;
         };
         if topic == TRANS_HALF_TOPIC {
-            tracing::error!(offset = one.offset, "a delayed message would become a half message and is skipped");
+            tracing::error!(
+                offset = one.offset,
+                "a delayed message would become a half message and is skipped"
+            );
             continue;
         }
         offsets.push(one.offset);
@@ -224,7 +244,12 @@ fn deliver_batch(broker: &Broker, due: &[Due], behind: i64, now: i64) -> (i64, b
             }
             other => {
                 let reason = other.as_ref().and_then(|outcome| outcome.as_ref().err());
-                tracing::warn!(offset, topic = item.fields.topic, ?reason, "delivery failed; it is tried again");
+                tracing::warn!(
+                    offset,
+                    topic = item.fields.topic,
+                    ?reason,
+                    "delivery failed; it is tried again"
+                );
                 return (*offset, false);
             }
         }

@@ -108,7 +108,11 @@ pub static TABLE: &[Entry] = {
         entry(C::SEARCH_OFFSET_BY_TIMESTAMP, Lane::Query, Blocking(offset::search_offset)),
         entry(C::GET_MAX_OFFSET, Lane::Consumer, Inline(offset::get_max_offset)),
         entry(C::GET_MIN_OFFSET, Lane::Consumer, Inline(offset::get_min_offset)),
-        entry(C::GET_EARLIEST_MSG_STORETIME, Lane::Query, Blocking(offset::get_earliest_store_time)),
+        entry(
+            C::GET_EARLIEST_MSG_STORETIME,
+            Lane::Query,
+            Blocking(offset::get_earliest_store_time),
+        ),
     ]
 };
 
@@ -191,7 +195,9 @@ impl Entrance {
                 replies.reply(ReplyTo::from(request), response);
             }
         };
-        let Some(entry) = find(request.code).filter(|entry| !(self.fast && entry.lane == Lane::Pull)) else {
+        let Some(entry) =
+            find(request.code).filter(|entry| !(self.fast && entry.lane == Lane::Pull))
+        else {
             let remark = format!(" request type {} not supported", request.code);
             reply(Response::error(ResponseCode::REQUEST_CODE_NOT_SUPPORTED, remark));
             return;
@@ -225,10 +231,14 @@ impl Entrance {
         let Ok(permit) = Arc::clone(self.broker.lanes.of(entry.lane)).try_acquire_owned() else {
             return Err(Response::error(
                 ResponseCode::SYSTEM_BUSY,
-                format!("[OVERLOAD]system busy, start flow control for a while: lane {:?} is full", entry.lane),
+                format!(
+                    "[OVERLOAD]system busy, start flow control for a while: lane {:?} is full",
+                    entry.lane
+                ),
             ));
         };
-        let (broker, connection, request) = (Arc::clone(&self.broker), Arc::clone(connection), request.clone());
+        let (broker, connection, request) =
+            (Arc::clone(&self.broker), Arc::clone(connection), request.clone());
         let tasks = broker.tasks.clone();
         let in_flight = connection.begin(1);
         let answer = move |connection: &Connection, request: &RemotingCommand, handled: Handled| {
@@ -240,7 +250,12 @@ impl Entrance {
         match entry.handler {
             Handler::Blocking(handle) => {
                 tasks.spawn_blocking(move || {
-                    let context = Context { broker: &broker, connection: &connection, request: &request, now };
+                    let context = Context {
+                        broker: &broker,
+                        connection: &connection,
+                        request: &request,
+                        now,
+                    };
                     answer(&connection, &request, handle(&context));
                 });
             }

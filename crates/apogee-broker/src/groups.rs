@@ -7,7 +7,9 @@ use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 use crate::error::BrokerError;
 use apogee_model::names;
-use apogee_protocol::bodies::{JsonBody, DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper};
+use apogee_protocol::bodies::{
+    DataVersion, JsonBody, SubscriptionGroupConfig, SubscriptionGroupWrapper,
+};
 use apogee_store::Document;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -83,7 +85,9 @@ impl GroupTable {
         if let Some(known) = self.get(group) {
             return Some(known);
         }
-        if !(self.auto_create || names::is_system_group(group)) || names::validate_group(group).is_err() {
+        if !(self.auto_create || names::is_system_group(group))
+            || names::validate_group(group).is_err()
+        {
             return None;
         }
         let made = Arc::new(named(group));
@@ -128,7 +132,10 @@ impl GroupTable {
     /// Whether the group may not read the topic.
     pub(crate) fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
         let forbidden = self.forbidden.read();
-        forbidden.get(group).and_then(|topics| topics.get(topic)).is_some_and(|bits| bits & READ_FORBIDDEN != 0)
+        forbidden
+            .get(group)
+            .and_then(|topics| topics.get(topic))
+            .is_some_and(|bits| bits & READ_FORBIDDEN != 0)
     }
 
     /// Forbids or allows a group to read a topic.

@@ -6,7 +6,7 @@ use crate::error::BrokerError;
 use crate::long_polling::ParkedPull;
 use crate::offsets::OffsetTable;
 use crate::processor::pull;
-use apogee_protocol::bodies::{JsonBody, ConsumerOffsetSerializeWrapper, DataVersion};
+use apogee_protocol::bodies::{ConsumerOffsetSerializeWrapper, DataVersion, JsonBody};
 use apogee_protocol::headers::NotifyConsumerIdsChangedRequestHeader;
 use apogee_protocol::{RemotingCommand, RequestCode, Str};
 use apogee_store::Document;
@@ -94,7 +94,8 @@ pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<Par
         broker.locks.sweep(now);
         broker.offsets.expire_resets(now);
     });
-    let offsets_every = Duration::from_millis(broker.config.flush_consumer_offset_interval.max(100));
+    let offsets_every =
+        Duration::from_millis(broker.config.flush_consumer_offset_interval.max(100));
     every_blocking(broker, offsets_every, |broker| broker.saved.save_offsets(&broker.offsets));
     let delay_every = Duration::from_millis(broker.config.flush_delay_offset_interval.max(100));
     every_blocking(broker, delay_every, |broker| broker.delay.save());
@@ -173,7 +174,8 @@ async fn tell_members(broker: Arc<Broker>) {
                 ..Default::default()
             };
             let mut command =
-                RemotingCommand::request(RequestCode::NOTIFY_CONSUMER_IDS_CHANGED, &header).oneway();
+                RemotingCommand::request(RequestCode::NOTIFY_CONSUMER_IDS_CHANGED, &header)
+                    .oneway();
             for member in members.members() {
                 command.opaque = member.connection.next_opaque();
                 member.connection.send(&command);

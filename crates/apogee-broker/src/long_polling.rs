@@ -66,7 +66,11 @@ impl LongPolling {
     ///
     /// `has_news` is asked while the queue is locked: a message that arrived between the read that
     /// found nothing and this call must not be slept through.
-    pub(crate) fn park(&self, pull: ParkedPull, has_news: impl FnOnce() -> bool) -> Result<(), ParkedPull> {
+    pub(crate) fn park(
+        &self,
+        pull: ParkedPull,
+        has_news: impl FnOnce() -> bool,
+    ) -> Result<(), ParkedPull> {
         let (topic, queue_id) = (pull.pull.topic.clone(), pull.pull.queue_id);
         let Some(shard) = self.shard(&topic) else { return Err(pull) };
         if self.count.fetch_add(1, Ordering::SeqCst) >= self.limit {
@@ -106,7 +110,8 @@ impl LongPolling {
     /// Sends all pulls of a topic to the delivery task: it is gone.
     pub(crate) fn deleted(&self, topic: &str) {
         let taken = self.shard(topic).and_then(|shard| shard.lock().remove(topic));
-        let pulls: Vec<ParkedPull> = taken.into_iter().flat_map(HashMap::into_values).flatten().collect();
+        let pulls: Vec<ParkedPull> =
+            taken.into_iter().flat_map(HashMap::into_values).flatten().collect();
         if !pulls.is_empty() {
             self.wake(pulls);
         }

@@ -40,7 +40,10 @@ pub(crate) struct OffsetTable {
 
 impl OffsetTable {
     /// Fills the table from a saved document's entries (`topic@group` → queue → offset).
-    pub(crate) fn load<'a>(&self, entries: impl Iterator<Item = (&'a str, &'a BTreeMap<i32, i64>)>) {
+    pub(crate) fn load<'a>(
+        &self,
+        entries: impl Iterator<Item = (&'a str, &'a BTreeMap<i32, i64>)>,
+    ) {
         let mut groups = self.groups.write();
         for (key, queues) in entries {
             // A key without a separator belongs to no group; the original ignores it too.
@@ -87,7 +90,13 @@ impl OffsetTable {
 
     /// The offset of a reset that the asking member has to be told, once. One that asks for that
     /// offset already needs no telling: being told costs official clients half a minute.
-    pub(crate) fn take_reset(&self, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
+    pub(crate) fn take_reset(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        asked: i64,
+    ) -> Option<i64> {
         if self.pending_resets.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -112,7 +121,13 @@ impl OffsetTable {
     }
 
     /// Records an offset as told by a consumer; answers the one before.
-    pub(crate) fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) -> Option<i64> {
+    pub(crate) fn commit(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+    ) -> Option<i64> {
         if self.has_reset(group, topic, queue_id) {
             return self.query(group, topic, queue_id);
         }

@@ -25,7 +25,14 @@ pub(crate) struct QueueLocks {
 
 impl QueueLocks {
     /// Takes or renews a lock; false if another member holds it.
-    pub(crate) fn try_lock(&self, group: &str, topic: &str, queue_id: i32, client_id: &str, now: i64) -> bool {
+    pub(crate) fn try_lock(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        client_id: &str,
+        now: i64,
+    ) -> bool {
         let mut groups = self.groups.lock();
         let queues = groups.entry(group.into()).or_default();
         let owner = queues

@@ -9,7 +9,9 @@ use crate::config::BrokerConfig;
 use apogee_model::record::body_crc;
 use apogee_net::client::NoService;
 use apogee_net::{Client, Limits};
-use apogee_protocol::bodies::{JsonBody, KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper};
+use apogee_protocol::bodies::{
+    JsonBody, KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper,
+};
 use apogee_protocol::headers::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
 use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode, Str};
 use bytes::Bytes;
@@ -40,7 +42,11 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(config: &BrokerConfig, shutdown: CancellationToken, tasks: TaskTracker) -> Self {
+    pub(crate) fn new(
+        config: &BrokerConfig,
+        shutdown: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
         Self {
             client: Client::new(Limits::default(), Arc::new(NoService), shutdown, tasks),
             addresses: config.namesrv_addr.clone(),
@@ -58,7 +64,9 @@ impl Registration {
     pub(crate) fn start(broker: &Arc<Broker>) {
         let task = Arc::clone(broker);
         let (shortest, longest) = (*PERIOD_MS.start(), *PERIOD_MS.end());
-        let period = Duration::from_millis(broker.config.register_name_server_period.clamp(shortest, longest));
+        let period = Duration::from_millis(
+            broker.config.register_name_server_period.clamp(shortest, longest),
+        );
         broker.tasks.spawn(async move {
             loop {
                 tokio::select! {
@@ -88,7 +96,11 @@ impl Registration {
             let (broker, request) = (Arc::clone(broker), request.clone());
             answers.spawn(async move {
                 let answer = broker.registration.client.invoke(&address, request, timeout).await;
-                broker.registration.note(&broker, &address, answer.map_err(|error| error.to_string()));
+                broker.registration.note(
+                    &broker,
+                    &address,
+                    answer.map_err(|error| error.to_string()),
+                );
             });
         }
         while answers.join_next().await.is_some() {}

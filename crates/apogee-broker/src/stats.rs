@@ -91,7 +91,10 @@ impl Stats {
             return (0.0, 0.0);
         }
         let rate = |new: u64, old: u64| new.saturating_sub(old) as f64 / elapsed;
-        (rate(newest.put_messages, oldest.put_messages), rate(newest.got_messages, oldest.got_messages))
+        (
+            rate(newest.put_messages, oldest.put_messages),
+            rate(newest.got_messages, oldest.got_messages),
+        )
     }
 }
 

@@ -9,7 +9,7 @@ use crate::config::BrokerConfig;
 use crate::error::BrokerError;
 use crate::processor::send_rules::{PERM_INHERIT, PERM_READ, PERM_WRITE};
 use apogee_model::names;
-use apogee_protocol::bodies::{JsonBody, DataVersion, TopicConfig, TopicConfigSerializeWrapper};
+use apogee_protocol::bodies::{DataVersion, JsonBody, TopicConfig, TopicConfigSerializeWrapper};
 use apogee_store::Document;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -45,8 +45,13 @@ impl TopicTable {
             None => TopicConfigSerializeWrapper::default(),
         };
         let reply = format!("{}_REPLY_TOPIC", config.broker_cluster_name);
-        let mut system: HashSet<String> = names::SYSTEM_TOPICS.iter().map(|name| (*name).to_owned()).collect();
-        system.extend([config.broker_cluster_name.clone(), config.broker_name.clone(), reply.clone()]);
+        let mut system: HashSet<String> =
+            names::SYSTEM_TOPICS.iter().map(|name| (*name).to_owned()).collect();
+        system.extend([
+            config.broker_cluster_name.clone(),
+            config.broker_name.clone(),
+            reply.clone(),
+        ]);
         let mut topics: HashMap<Box<str>, Arc<TopicConfig>> = HashMap::new();
         for (name, config) in saved.topic_config_table {
             topics.insert(name.into(), Arc::new(config));
@@ -126,7 +131,12 @@ impl TopicTable {
     }
 
     /// Creates a topic that the broker needs itself (retry, dead letters), if it is not there.
-    pub(crate) fn create_internal(&self, topic: &str, queues: i32, perm: i32) -> Option<Arc<TopicConfig>> {
+    pub(crate) fn create_internal(
+        &self,
+        topic: &str,
+        queues: i32,
+        perm: i32,
+    ) -> Option<Arc<TopicConfig>> {
         if let Some(known) = self.get(topic) {
             return Some(known);
         }
@@ -219,7 +229,11 @@ fn built_in(config: &BrokerConfig, reply: &str) -> Vec<TopicConfig> {
         simple(&format!("rmq_sys_SYNC_BROKER_MEMBER_{}", config.broker_name), 1, PERM_INHERIT),
     ];
     if config.auto_create_topic_enable {
-        topics.push(simple(names::AUTO_CREATE_TOPIC, config.default_topic_queue_nums, rw | PERM_INHERIT));
+        topics.push(simple(
+            names::AUTO_CREATE_TOPIC,
+            config.default_topic_queue_nums,
+            rw | PERM_INHERIT,
+        ));
     }
     if config.trace_topic_enable {
         topics.push(simple(names::TRACE_TOPIC, 1, rw));

@@ -51,18 +51,11 @@ pub fn decode(body: &[u8]) -> Result<Vec<BatchMessage<'_>>, BatchError> {
         message.take(8).ok_or(error("head"))?;
         let flag = message.i32().ok_or(error("flag"))?;
         let body_len = message.i32().and_then(|len| usize::try_from(len).ok());
-        let body = body_len
-            .and_then(|len| message.take(len))
-            .ok_or(error("body"))?;
+        let body = body_len.and_then(|len| message.take(len)).ok_or(error("body"))?;
         let properties_len = message.i16().and_then(|len| usize::try_from(len).ok());
-        let properties = properties_len
-            .and_then(|len| message.take(len))
-            .ok_or(error("properties"))?;
-        messages.push(BatchMessage {
-            flag,
-            body,
-            properties,
-        });
+        let properties =
+            properties_len.and_then(|len| message.take(len)).ok_or(error("properties"))?;
+        messages.push(BatchMessage { flag, body, properties });
     }
     Ok(messages)
 }
@@ -96,33 +89,13 @@ mod tests {
     #[test]
     fn the_bad_message_is_named() {
         let mut out = Vec::new();
-        assert!(append(
-            &mut out,
-            &BatchMessage {
-                flag: 1,
-                body: b"a",
-                properties: b""
-            }
-        ));
+        assert!(append(&mut out, &BatchMessage { flag: 1, body: b"a", properties: b"" }));
         let good = out.len();
-        assert!(append(
-            &mut out,
-            &BatchMessage {
-                flag: 1,
-                body: b"b",
-                properties: b""
-            }
-        ));
+        assert!(append(&mut out, &BatchMessage { flag: 1, body: b"b", properties: b"" }));
         if let Some(byte) = out.get_mut(good + 19) {
             *byte = 200;
         }
-        assert_eq!(
-            decode(&out),
-            Err(BatchError {
-                index: 1,
-                field: "body"
-            })
-        );
+        assert_eq!(decode(&out), Err(BatchError { index: 1, field: "body" }));
     }
 
     proptest! {

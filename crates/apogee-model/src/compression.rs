@@ -69,25 +69,17 @@ impl Compression {
     /// # Errors
     /// [`CompressionError::Damaged`] if the encoder fails (out of memory).
     pub fn compress(self, body: &[u8], level: u32) -> Result<Vec<u8>, CompressionError> {
-        let damaged = |source| CompressionError::Damaged {
-            algorithm: self,
-            source,
-        };
+        let damaged = |source| CompressionError::Damaged { algorithm: self, source };
         match self {
             Self::Zlib => {
                 let level = flate2::Compression::new(level.min(9));
                 let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), level);
-                encoder
-                    .write_all(body)
-                    .and_then(|()| encoder.finish())
-                    .map_err(damaged)
+                encoder.write_all(body).and_then(|()| encoder.finish()).map_err(damaged)
             }
             Self::Lz4 => {
                 let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
                 encoder.write_all(body).map_err(damaged)?;
-                encoder
-                    .finish()
-                    .map_err(|error| damaged(std::io::Error::other(error)))
+                encoder.finish().map_err(|error| damaged(std::io::Error::other(error)))
             }
             Self::Zstd => zstd::bulk::compress(body, level as i32).map_err(damaged),
         }
@@ -98,19 +90,12 @@ impl Compression {
     /// # Errors
     /// [`CompressionError`] for damaged data or a larger result.
     pub fn decompress(self, body: &[u8], limit: usize) -> Result<Vec<u8>, CompressionError> {
-        let damaged = |source| CompressionError::Damaged {
-            algorithm: self,
-            source,
-        };
+        let damaged = |source| CompressionError::Damaged { algorithm: self, source };
         let mut out = Vec::new();
         let cap = limit as u64 + 1;
         match self {
-            Self::Zlib => flate2::read::ZlibDecoder::new(body)
-                .take(cap)
-                .read_to_end(&mut out),
-            Self::Lz4 => lz4_flex::frame::FrameDecoder::new(body)
-                .take(cap)
-                .read_to_end(&mut out),
+            Self::Zlib => flate2::read::ZlibDecoder::new(body).take(cap).read_to_end(&mut out),
+            Self::Lz4 => lz4_flex::frame::FrameDecoder::new(body).take(cap).read_to_end(&mut out),
             Self::Zstd => zstd::stream::read::Decoder::new(body)
                 .and_then(|decoder| decoder.take(cap).read_to_end(&mut out)),
         }
@@ -135,10 +120,7 @@ mod tests {
             let packed = algorithm.compress(&body, 5).unwrap();
             assert!(packed.len() < body.len());
             assert_eq!(algorithm.decompress(&packed, 9000).unwrap(), body);
-            assert_eq!(
-                Compression::of_sys_flag(algorithm.sys_flag()).unwrap(),
-                Some(algorithm)
-            );
+            assert_eq!(Compression::of_sys_flag(algorithm.sys_flag()).unwrap(), Some(algorithm));
         }
     }
 
@@ -147,30 +129,20 @@ mod tests {
         for algorithm in ALL {
             let packed = algorithm.compress(&vec![0; 1_000_000], 5).unwrap();
             let error = algorithm.decompress(&packed, 999_999).unwrap_err();
-            assert!(matches!(
-                error,
-                CompressionError::TooLarge { limit: 999_999 }
-            ));
+            assert!(matches!(error, CompressionError::TooLarge { limit: 999_999 }));
         }
     }
 
     #[test]
     fn damaged_bodies_are_errors() {
         for algorithm in ALL {
-            assert!(
-                algorithm
-                    .decompress(b"not compressed at all", 1000)
-                    .is_err()
-            );
+            assert!(algorithm.decompress(b"not compressed at all", 1000).is_err());
         }
     }
 
     #[test]
     fn old_clients_set_no_type_bits_and_mean_zlib() {
-        assert_eq!(
-            Compression::of_sys_flag(1).unwrap(),
-            Some(Compression::Zlib)
-        );
+        assert_eq!(Compression::of_sys_flag(1).unwrap(), Some(Compression::Zlib));
         assert!(Compression::of_sys_flag(0x701).is_err());
     }
 }

@@ -10,13 +10,11 @@ pub fn java_hash(text: &str) -> i32 {
 #[must_use]
 pub fn java_hash_from(seed: i32, text: &str) -> i32 {
     if text.is_ascii() {
-        return text.bytes().fold(seed, |hash, byte| {
-            hash.wrapping_mul(31).wrapping_add(i32::from(byte))
-        });
+        return text
+            .bytes()
+            .fold(seed, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte)));
     }
-    text.encode_utf16().fold(seed, |hash, unit| {
-        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
-    })
+    text.encode_utf16().fold(seed, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
 }
 
 /// The tags code of a consume-queue unit: the hash, sign-extended; 0 without a tag.
@@ -29,9 +27,7 @@ pub fn tags_code(tags: &str) -> i64 {
 /// (`i32::MIN`, which has no absolute value, becomes 0).
 #[must_use]
 pub fn index_key_hash(parts: &[&str]) -> i32 {
-    let hash = parts
-        .iter()
-        .fold(0, |seed, part| java_hash_from(seed, part));
+    let hash = parts.iter().fold(0, |seed, part| java_hash_from(seed, part));
     hash.checked_abs().unwrap_or(0)
 }
 
@@ -52,10 +48,7 @@ mod tests {
 
     #[test]
     fn index_hash_of_parts_equals_the_hash_of_their_concatenation() {
-        assert_eq!(
-            index_key_hash(&["TopicA", "#", "key1"]),
-            java_hash("TopicA#key1").abs()
-        );
+        assert_eq!(index_key_hash(&["TopicA", "#", "key1"]), java_hash("TopicA#key1").abs());
         assert_eq!(index_key_hash(&["polygene", "lubricants"]), 0);
     }
 

@@ -39,18 +39,13 @@ impl OffsetId {
         let ip = if let Ok(v4) = <[u8; 4]>::try_from(address) {
             IpAddr::V4(Ipv4Addr::from(v4))
         } else {
-            IpAddr::V6(Ipv6Addr::from(
-                <[u8; 16]>::try_from(address).map_err(|_| error())?,
-            ))
+            IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(address).map_err(|_| error())?))
         };
         let (port, offset) = rest.split_at_checked(4).ok_or_else(error)?;
         let port = i32::from_be_bytes(port.try_into().map_err(|_| error())?);
         let offset = i64::from_be_bytes(offset.try_into().map_err(|_| error())?);
         let port = u16::try_from(port).map_err(|_| error())?;
-        Ok(Self {
-            host: SocketAddr::new(ip, port),
-            physical_offset: offset,
-        })
+        Ok(Self { host: SocketAddr::new(ip, port), physical_offset: offset })
     }
 
     /// Appends the id to `out`.
@@ -77,9 +72,7 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 fn push_hex(out: &mut String, bytes: &[u8]) {
     for byte in bytes {
         for nibble in [byte >> 4, byte & 15] {
-            out.push(char::from(
-                HEX.get(usize::from(nibble)).copied().unwrap_or(b'0'),
-            ));
+            out.push(char::from(HEX.get(usize::from(nibble)).copied().unwrap_or(b'0')));
         }
     }
 }
@@ -115,17 +108,12 @@ impl UniqueIdMaker {
             IpAddr::V6(ip) => push_hex(&mut prefix, &ip.octets()),
         }
         let _ = write!(prefix, "{:04X}{:08X}", pid & 0xFFFF, process_hash);
-        Self {
-            prefix,
-            counter: std::sync::atomic::AtomicU16::new(0),
-        }
+        Self { prefix, counter: std::sync::atomic::AtomicU16::new(0) }
     }
 
     /// The next id; `ms_in_month` counts from the local month's first day.
     pub fn next(&self, ms_in_month: u32) -> String {
-        let counter = self
-            .counter
-            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let counter = self.counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut id = String::with_capacity(self.prefix.len() + 12);
         id.push_str(&self.prefix);
         let _ = write!(id, "{ms_in_month:08X}{counter:04X}");
@@ -139,42 +127,26 @@ mod tests {
 
     #[test]
     fn offset_id_of_v4_has_32_digits_and_reads_back() {
-        let id = OffsetId {
-            host: "127.0.0.1:10911".parse().unwrap(),
-            physical_offset: 4310,
-        };
+        let id = OffsetId { host: "127.0.0.1:10911".parse().unwrap(), physical_offset: 4310 };
         assert_eq!(id.to_string(), "7F00000100002A9F00000000000010D6");
         assert_eq!(OffsetId::parse(&id.to_string()), Ok(id));
     }
 
     #[test]
     fn offset_id_of_v6_has_56_digits_and_reads_back() {
-        let id = OffsetId {
-            host: "[::1]:10911".parse().unwrap(),
-            physical_offset: 1,
-        };
+        let id = OffsetId { host: "[::1]:10911".parse().unwrap(), physical_offset: 1 };
         assert_eq!(id.to_string().len(), 56);
         assert_eq!(OffsetId::parse(&id.to_string()), Ok(id));
     }
 
     #[test]
     fn other_texts_are_refused() {
-        for text in [
-            "",
-            "x",
-            "7F00000100002A9F00000000000010D",
-            "7F00000100002A9F00000000000010DG",
-            "语语",
-        ] {
+        for text in
+            ["", "x", "7F00000100002A9F00000000000010D", "7F00000100002A9F00000000000010DG", "语语"]
+        {
             assert!(OffsetId::parse(text).is_err(), "{text:?}");
         }
-        assert!(
-            OffsetId::parse(&"A".repeat(1_000_000))
-                .unwrap_err()
-                .to_string()
-                .len()
-                < 200
-        );
+        assert!(OffsetId::parse(&"A".repeat(1_000_000)).unwrap_err().to_string().len() < 200);
     }
 
     #[test]

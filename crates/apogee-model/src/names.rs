@@ -115,17 +115,10 @@ fn check(kind: &'static str, name: &str, limit: usize) -> Result<(), NameError> 
         return Err(NameError::Blank(kind));
     }
     if !name.bytes().all(allowed) {
-        return Err(NameError::Characters {
-            kind,
-            name: name.chars().take(64).collect(),
-        });
+        return Err(NameError::Characters { kind, name: name.chars().take(64).collect() });
     }
     if name.len() > limit {
-        return Err(NameError::TooLong {
-            kind,
-            length: name.len(),
-            limit,
-        });
+        return Err(NameError::TooLong { kind, length: name.len(), limit });
     }
     Ok(())
 }
@@ -136,15 +129,7 @@ fn check(kind: &'static str, name: &str, limit: usize) -> Result<(), NameError> 
 /// [`NameError`] with the rule that was broken.
 pub fn validate_topic(topic: &str) -> Result<(), NameError> {
     let internal = topic.starts_with(RETRY_PREFIX) || topic.starts_with(DLQ_PREFIX);
-    check(
-        "topic",
-        topic,
-        if internal {
-            MAX_RETRY_TOPIC_LEN
-        } else {
-            MAX_TOPIC_LEN
-        },
-    )
+    check("topic", topic, if internal { MAX_RETRY_TOPIC_LEN } else { MAX_TOPIC_LEN })
 }
 
 /// Checks a group name: up to 120 characters.
@@ -235,9 +220,7 @@ mod tests {
 
     #[test]
     fn a_long_illegal_name_is_not_echoed_whole() {
-        let error = validate_topic(&"/".repeat(100_000))
-            .unwrap_err()
-            .to_string();
+        let error = validate_topic(&"/".repeat(100_000)).unwrap_err().to_string();
         assert!(error.len() < 300);
     }
 }

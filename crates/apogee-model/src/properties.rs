@@ -116,25 +116,18 @@ impl<'a> Properties<'a> {
     /// All readable pairs in stored order.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.raw_pairs().filter_map(|(key, value)| {
-            Some((
-                std::str::from_utf8(key).ok()?,
-                std::str::from_utf8(value).ok()?,
-            ))
+            Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
         })
     }
 
     /// All pairs as bytes: cheaper than [`Self::iter`] when few values are wanted as text.
     pub fn raw_pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        self.0
-            .split(|byte| *byte == PROPERTY_SEPARATOR)
-            .filter_map(|piece| {
-                let at = piece
-                    .iter()
-                    .position(|byte| *byte == NAME_VALUE_SEPARATOR)?;
-                let (key, rest) = piece.split_at_checked(at)?;
-                let value = rest.get(1..)?;
-                (!key.is_empty() && !value.is_empty()).then_some((key, value))
-            })
+        self.0.split(|byte| *byte == PROPERTY_SEPARATOR).filter_map(|piece| {
+            let at = piece.iter().position(|byte| *byte == NAME_VALUE_SEPARATOR)?;
+            let (key, rest) = piece.split_at_checked(at)?;
+            let value = rest.get(1..)?;
+            (!key.is_empty() && !value.is_empty()).then_some((key, value))
+        })
     }
 }
 
@@ -168,10 +161,7 @@ impl PropertyMap {
     /// The value of `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// Sets `name`, replacing an earlier value in place.
@@ -191,9 +181,7 @@ impl PropertyMap {
 
     /// All pairs in insertion order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// Number of pairs.
@@ -247,10 +235,7 @@ mod tests {
     fn last_separator_is_optional() {
         let text = b"TAGS\x01A\x02KEYS\x01k1 k2";
         assert_eq!(Properties::new(text).get("KEYS"), Some("k1 k2"));
-        assert_eq!(
-            PropertyMap::parse(text).encode(),
-            b"TAGS\x01A\x02KEYS\x01k1 k2\x02"
-        );
+        assert_eq!(PropertyMap::parse(text).encode(), b"TAGS\x01A\x02KEYS\x01k1 k2\x02");
     }
 
     #[test]
@@ -268,10 +253,7 @@ mod tests {
     #[test]
     fn the_last_of_two_equal_names_counts() {
         assert_eq!(Properties::new(b"a\x011\x02a\x012\x02").get("a"), Some("2"));
-        assert_eq!(
-            PropertyMap::parse(b"a\x011\x02a\x012\x02").get("a"),
-            Some("2")
-        );
+        assert_eq!(PropertyMap::parse(b"a\x011\x02a\x012\x02").get("a"), Some("2"));
     }
 
     proptest! {

@@ -116,21 +116,13 @@ pub struct RecordFields<'a> {
 }
 
 fn host_len(host: &SocketAddr) -> usize {
-    if host.ip().to_canonical().is_ipv4() {
-        8
-    } else {
-        20
-    }
+    if host.ip().to_canonical().is_ipv4() { 8 } else { 20 }
 }
 
 /// Length in bytes that [`encode`] appends for `fields`.
 #[must_use]
 pub fn encoded_len(fields: &RecordFields<'_>) -> usize {
-    let topic_word = if fields.topic.len() > MAX_TOPIC_LEN_V1 {
-        2
-    } else {
-        1
-    };
+    let topic_word = if fields.topic.len() > MAX_TOPIC_LEN_V1 { 2 } else { 1 };
     FIXED_LEN
         + host_len(&fields.born_host)
         + host_len(&fields.store_host)
@@ -154,13 +146,7 @@ fn put_host(out: &mut Vec<u8>, host: &SocketAddr) {
 /// [`RecordError::TooLong`] for a topic over 32767 bytes, properties over 32767 bytes or a record
 /// over 2 GiB; `out` is unchanged then.
 pub fn encode(fields: &RecordFields<'_>, out: &mut Vec<u8>) -> Result<(), RecordError> {
-    let too_long = |field, length, limit| {
-        Err(RecordError::TooLong {
-            field,
-            length,
-            limit,
-        })
-    };
+    let too_long = |field, length, limit| Err(RecordError::TooLong { field, length, limit });
     if fields.topic.len() > MAX_TOPIC_LEN_V2 {
         return too_long("topic", fields.topic.len(), MAX_TOPIC_LEN_V2);
     }
@@ -272,10 +258,7 @@ pub fn parse_entry(bytes: &[u8]) -> Result<LogEntry<'_>, RecordError> {
         return if bytes.iter().all(|byte| *byte == 0) {
             Ok(LogEntry::Empty)
         } else {
-            Err(RecordError::Size {
-                size: 0,
-                available: bytes.len(),
-            })
+            Err(RecordError::Size { size: 0, available: bytes.len() })
         };
     };
     if size == 0 {
@@ -284,10 +267,7 @@ pub fn parse_entry(bytes: &[u8]) -> Result<LogEntry<'_>, RecordError> {
     let len = usize::try_from(size)
         .ok()
         .filter(|len| *len >= MIN_BLANK && *len <= bytes.len())
-        .ok_or(RecordError::Size {
-            size,
-            available: bytes.len(),
-        })?;
+        .ok_or(RecordError::Size { size, available: bytes.len() })?;
     match magic {
         BLANK_MAGIC => Ok(LogEntry::Blank { size: len }),
         MAGIC_V1 | MAGIC_V2 => {
@@ -352,16 +332,10 @@ impl<'a> RecordView<'a> {
     /// not UTF-8.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let mut r = Reader::new(bytes);
-        let short = || RecordError::Length {
-            field: "fixed part",
-            length: bytes.len() as i64,
-        };
+        let short = || RecordError::Length { field: "fixed part", length: bytes.len() as i64 };
         let size = r.i32().ok_or_else(short)?;
         if usize::try_from(size).ok() != Some(bytes.len()) {
-            return Err(RecordError::Size {
-                size,
-                available: bytes.len(),
-            });
+            return Err(RecordError::Size { size, available: bytes.len() });
         }
         let version = match r.i32().ok_or_else(short)? {
             MAGIC_V1 => RecordVersion::V1,
@@ -409,10 +383,7 @@ impl<'a> RecordView<'a> {
         if r.is_empty() {
             Ok(view)
         } else {
-            Err(RecordError::Length {
-                field: "record",
-                length: r.remaining() as i64,
-            })
+            Err(RecordError::Length { field: "record", length: r.remaining() as i64 })
         }
     }
 

@@ -72,10 +72,7 @@ impl TagFilter {
 
 /// The tags of an expression such as `TagA || TagB`.
 pub fn split_tags(expression: &str) -> impl Iterator<Item = &str> {
-    expression
-        .split("||")
-        .map(str::trim)
-        .filter(|tag| !tag.is_empty())
+    expression.split("||").map(str::trim).filter(|tag| !tag.is_empty())
 }
 
 impl MessageFilter for TagFilter {
@@ -112,20 +109,11 @@ mod tests {
     #[test]
     fn negative_hashes_match_after_sign_extension() {
         let tag = "polygenelubricants";
-        assert!(
-            TagFilter::parse(tag)
-                .unwrap()
-                .matches_tags_code(tags_code(tag))
-        );
+        assert!(TagFilter::parse(tag).unwrap().matches_tags_code(tags_code(tag)));
     }
 
     #[test]
     fn only_separators_are_refused_with_the_expression() {
-        assert!(
-            TagFilter::parse("|| ||")
-                .unwrap_err()
-                .to_string()
-                .contains("|| ||")
-        );
+        assert!(TagFilter::parse("|| ||").unwrap_err().to_string().contains("|| ||"));
     }
 }

@@ -4,9 +4,9 @@
 //! requests. The read buffer starts small and grows only while a peer fills it, so that ten thousand
 //! idle connections cost little.
 
+use crate::Service;
 use crate::connection::Connection;
 use crate::out_buffer::OutBuffer;
-use crate::Service;
 use apogee_protocol::{FrameError, RemotingCommand, split_frame};
 use bytes::BytesMut;
 use std::sync::Arc;

@@ -45,7 +45,12 @@ impl Server {
 
     /// Serves until `shutdown` is cancelled. The accepting task and all connections belong to
     /// `tasks`, so waiting for the tracker waits for their end.
-    pub fn start(self, service: Arc<dyn Service>, shutdown: CancellationToken, tasks: &TaskTracker) {
+    pub fn start(
+        self,
+        service: Arc<dyn Service>,
+        shutdown: CancellationToken,
+        tasks: &TaskTracker,
+    ) {
         let connections = tasks.clone();
         tasks.spawn(self.accept_all(service, shutdown, connections));
     }
@@ -76,7 +81,8 @@ impl Server {
                 continue;
             };
             let (service, shutdown) = (Arc::clone(&service), shutdown.clone());
-            let connection = Connection::new(peer, local_of(&stream, self.local), self.limits.clone());
+            let connection =
+                Connection::new(peer, local_of(&stream, self.local), self.limits.clone());
             tasks.spawn(async move {
                 // Requests are small and answered at once; waiting for more bytes only costs latency.
                 let _ = stream.set_nodelay(true);

@@ -6,9 +6,12 @@ use crate::processor::send_rules::{PERM_READ, PERM_WRITE};
 use apogee_model::names;
 use apogee_model::subscription::EXPRESSION_TAG;
 use apogee_protocol::bodies::{
-    CheckClientRequestBody, ConsumerData, GetConsumerListByGroupResponseBody, HeartbeatData, JsonBody,
+    CheckClientRequestBody, ConsumerData, GetConsumerListByGroupResponseBody, HeartbeatData,
+    JsonBody,
 };
-use apogee_protocol::headers::{GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader};
+use apogee_protocol::headers::{
+    GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader,
+};
 use apogee_protocol::{ExtWriter, Response, ResponseCode};
 use std::sync::Arc;
 
@@ -30,7 +33,9 @@ pub(crate) fn heart_beat(context: &Context<'_>) -> Handled {
     }
     let groups = data.consumer_data_set.len() + data.producer_data_set.len();
     if groups > MAX_GROUPS {
-        return Err(invalid(format!("the heartbeat names {groups} groups, the limit is {MAX_GROUPS}")));
+        return Err(invalid(format!(
+            "the heartbeat names {groups} groups, the limit is {MAX_GROUPS}"
+        )));
     }
     let broker = context.broker;
     let member = Member {
@@ -80,7 +85,9 @@ fn register_consumer(
     let broker = context.broker;
     let group = data.group_name.clone();
     let Some(config) = broker.groups.get_or_create(&group) else {
-        return Err(format!("subscription group [{group}] does not exist and autoCreateSubscriptionGroup is false"));
+        return Err(format!(
+            "subscription group [{group}] does not exist and autoCreateSubscriptionGroup is false"
+        ));
     };
     let retry = names::retry_topic(&group);
     if broker.topics.get(&retry).is_none() {
@@ -118,7 +125,9 @@ pub(crate) fn check_client_config(context: &Context<'_>) -> Handled {
         None | Some(EXPRESSION_TAG) => Ok(Response::success()),
         Some(kind) => Err(Response::error(
             ResponseCode::SYSTEM_ERROR,
-            format!("The broker does not support consumer to filter message by {kind} (enablePropertyFilter is false)"),
+            format!(
+                "The broker does not support consumer to filter message by {kind} (enablePropertyFilter is false)"
+            ),
         )),
     }
 }
@@ -128,9 +137,11 @@ pub(crate) fn get_consumer_list(context: &Context<'_>) -> Handled {
     let header: GetConsumerListByGroupRequestHeader = context.header()?;
     let group = header.consumer_group.as_str();
     match context.broker.clients.consumer_group(group).map(|members| members.client_ids()) {
-        Some(ids) if !ids.is_empty() => {
-            Ok(Response::success().body(GetConsumerListByGroupResponseBody { consumer_id_list: ids }.to_raw()))
-        }
-        _ => Err(Response::error(ResponseCode::SYSTEM_ERROR, format!("no consumer for this group, {group}"))),
+        Some(ids) if !ids.is_empty() => Ok(Response::success()
+            .body(GetConsumerListByGroupResponseBody { consumer_id_list: ids }.to_raw())),
+        _ => Err(Response::error(
+            ResponseCode::SYSTEM_ERROR,
+            format!("no consumer for this group, {group}"),
+        )),
     }
 }

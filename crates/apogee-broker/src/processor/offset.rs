@@ -5,9 +5,9 @@ use apogee_model::names;
 use apogee_protocol::headers::{
     BoundaryType, GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader, QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader,
-    SearchOffsetRequestHeader, SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetResponseHeader,
+    GetMinOffsetResponseHeader, QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader, SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader, UpdateConsumerOffsetResponseHeader,
 };
 use apogee_protocol::{Response, ResponseCode};
 
@@ -35,7 +35,8 @@ fn check_queue(context: &Context<'_>, topic: &str, queue_id: i32) -> Result<(), 
 pub(crate) fn query_consumer_offset(context: &Context<'_>) -> Handled {
     let header: QueryConsumerOffsetRequestHeader = context.header()?;
     let broker = context.broker;
-    let (group, topic, queue_id) = (header.consumer_group.as_str(), header.topic.as_str(), header.queue_id);
+    let (group, topic, queue_id) =
+        (header.consumer_group.as_str(), header.topic.as_str(), header.queue_id);
     let known = broker.offsets.query(group, topic, queue_id);
     let found = match known {
         Some(offset) => Some(offset),
@@ -50,7 +51,9 @@ pub(crate) fn query_consumer_offset(context: &Context<'_>) -> Handled {
         }
     };
     match found {
-        Some(offset) => Ok(Response::success().header(&QueryConsumerOffsetResponseHeader { offset })),
+        Some(offset) => {
+            Ok(Response::success().header(&QueryConsumerOffsetResponseHeader { offset }))
+        }
         None => Err(Response::error(
             ResponseCode::QUERY_NOT_FOUND,
             "Not found, maybe this group consumer boot first",
@@ -70,11 +73,19 @@ pub(crate) fn update_consumer_offset(context: &Context<'_>) -> Handled {
     }
     check_queue(context, topic, header.queue_id)?;
     // A queue beyond the topic's number may still hold messages from when there were more.
-    if !broker.has_queue(topic, header.queue_id) && broker.store.queue(topic, header.queue_id).is_none() {
-        return Err(invalid(format!("queueId[{}] is illegal, topic[{topic}] has no such queue", header.queue_id)));
+    if !broker.has_queue(topic, header.queue_id)
+        && broker.store.queue(topic, header.queue_id).is_none()
+    {
+        return Err(invalid(format!(
+            "queueId[{}] is illegal, topic[{topic}] has no such queue",
+            header.queue_id
+        )));
     }
     if header.commit_offset < 0 {
-        return Err(invalid(format!("commitOffset[{}] is illegal, it must not be negative", header.commit_offset)));
+        return Err(invalid(format!(
+            "commitOffset[{}] is illegal, it must not be negative",
+            header.commit_offset
+        )));
     }
     let before = broker.offsets.commit(group, topic, header.queue_id, header.commit_offset);
     if before.is_some_and(|before| header.commit_offset < before) {

@@ -65,7 +65,12 @@ pub(crate) fn serve(
         Err(response) => return Outcome::Now(response),
     };
     if header.sys_flag & FLAG_COMMIT_OFFSET != 0 && header.commit_offset >= 0 {
-        broker.offsets.commit(&header.consumer_group, &header.topic, header.queue_id, header.commit_offset);
+        broker.offsets.commit(
+            &header.consumer_group,
+            &header.topic,
+            header.queue_id,
+            header.commit_offset,
+        );
     }
     let wait_ms = if header.sys_flag & FLAG_SUSPEND != 0 {
         suspend_ms(broker, header.suspend_timeout_millis)
@@ -158,7 +163,11 @@ fn take_reset(broker: &Broker, pull: &PullRequest, asked: i64) -> Option<Respons
         group_sys_flag: Some(pull.group_sys_flag),
         ..PullMessageResponseHeader::default()
     };
-    Some(Response::new(ResponseCode::PULL_OFFSET_MOVED).header(&header).remark(Str::from_static("OFFSET_RESET")))
+    Some(
+        Response::new(ResponseCode::PULL_OFFSET_MOVED)
+            .header(&header)
+            .remark(Str::from_static("OFFSET_RESET")),
+    )
 }
 
 fn refuse(code: ResponseCode, remark: String) -> Response {
@@ -173,7 +182,10 @@ fn check(
     let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
     if broker.permission() & PERM_READ == 0 {
         let address = broker.config.address();
-        return Err(refuse(ResponseCode::NO_PERMISSION, format!("the broker[{address}] pulling message is forbidden")));
+        return Err(refuse(
+            ResponseCode::NO_PERMISSION,
+            format!("the broker[{address}] pulling message is forbidden"),
+        ));
     }
     let group_config = broker.groups.get_or_create(group).ok_or_else(|| {
         refuse(
@@ -182,20 +194,31 @@ fn check(
         )
     })?;
     if !group_config.consume_enable {
-        return Err(refuse(ResponseCode::NO_PERMISSION, format!("subscription group no permission, {group}")));
+        return Err(refuse(
+            ResponseCode::NO_PERMISSION,
+            format!("subscription group no permission, {group}"),
+        ));
     }
     let topic_config = broker.topics.get(topic).ok_or_else(|| {
-        refuse(ResponseCode::TOPIC_NOT_EXIST, format!("topic[{topic}] not exist, apply first please!"))
+        refuse(
+            ResponseCode::TOPIC_NOT_EXIST,
+            format!("topic[{topic}] not exist, apply first please!"),
+        )
     })?;
     if topic_config.perm & PERM_READ == 0 {
-        return Err(refuse(ResponseCode::NO_PERMISSION, format!("the topic[{topic}] pulling message is forbidden")));
+        return Err(refuse(
+            ResponseCode::NO_PERMISSION,
+            format!("the topic[{topic}] pulling message is forbidden"),
+        ));
     }
     if header.queue_id < 0 || header.queue_id >= topic_config.read_queue_nums {
         return Err(refuse(
             ResponseCode::INVALID_PARAMETER,
             format!(
                 "queueId[{}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{}] consumer:[{}]",
-                header.queue_id, topic_config.read_queue_nums, connection.peer()
+                header.queue_id,
+                topic_config.read_queue_nums,
+                connection.peer()
             ),
         ));
     }
@@ -230,7 +253,8 @@ fn subscription(
     group_config: &SubscriptionGroupConfig,
 ) -> Result<Arc<dyn MessageFilter>, Response> {
     let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
-    let kind = header.expression_type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or(EXPRESSION_TAG);
+    let kind =
+        header.expression_type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or(EXPRESSION_TAG);
     if header.sys_flag & FLAG_SUBSCRIPTION != 0 {
         no_sql(kind)?;
         let expression = header.subscription.as_deref().unwrap_or_default();
@@ -245,7 +269,9 @@ fn subscription(
     let members = broker.clients.consumer_group(group).ok_or_else(|| {
         refuse(
             ResponseCode::SUBSCRIPTION_NOT_EXIST,
-            format!("the consumer's group info not exist: no member of {group} has sent a heartbeat"),
+            format!(
+                "the consumer's group info not exist: no member of {group} has sent a heartbeat"
+            ),
         )
     })?;
     if !group_config.consume_broadcast_enable && members.is_broadcast() {
@@ -304,8 +330,12 @@ fn read(broker: &Broker, pull: &PullRequest, offset: i64) -> ReadPlan {
 fn code_of(plan: &ReadPlan, asked: i64) -> ResponseCode {
     match plan.status {
         GetStatus::Found => ResponseCode::SUCCESS,
-        GetStatus::MessageWasRemoving | GetStatus::NoMatchedMessage => ResponseCode::PULL_RETRY_IMMEDIATELY,
-        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if asked == 0 => ResponseCode::PULL_NOT_FOUND,
+        GetStatus::MessageWasRemoving | GetStatus::NoMatchedMessage => {
+            ResponseCode::PULL_RETRY_IMMEDIATELY
+        }
+        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if asked == 0 => {
+            ResponseCode::PULL_NOT_FOUND
+        }
         GetStatus::OffsetFoundNull | GetStatus::OffsetOverflowOne => ResponseCode::PULL_NOT_FOUND,
         _ => ResponseCode::PULL_OFFSET_MOVED,
     }

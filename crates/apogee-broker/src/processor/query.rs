@@ -30,7 +30,12 @@ pub(crate) fn query_message(context: &Context<'_>) -> Result<Response, Response>
     let found = broker
         .store
         .query(topic, &header.key, kind, max, header.begin_timestamp, header.end_timestamp)
-        .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, format!("the index cannot be read: {error}")))?;
+        .map_err(|error| {
+            Response::error(
+                ResponseCode::SYSTEM_ERROR,
+                format!("the index cannot be read: {error}"),
+            )
+        })?;
     let answer = QueryMessageResponseHeader {
         index_last_update_timestamp: found.index_last_update_timestamp,
         index_last_update_phyoffset: found.index_last_update_physical_offset,

@@ -7,10 +7,18 @@ use apogee_protocol::{Response, ResponseCode};
 fn parse(context: &Context<'_>) -> Result<(String, String, LockBatchRequestBody), Response> {
     let mut body: LockBatchRequestBody = context.body()?;
     let missing = |field: &str| {
-        Response::error(ResponseCode::INVALID_PARAMETER, format!("the body's field {field} is missing"))
+        Response::error(
+            ResponseCode::INVALID_PARAMETER,
+            format!("the body's field {field} is missing"),
+        )
     };
-    let group = body.consumer_group.take().filter(|text| !text.is_empty()).ok_or_else(|| missing("consumerGroup"))?;
-    let client = body.client_id.take().filter(|text| !text.is_empty()).ok_or_else(|| missing("clientId"))?;
+    let group = body
+        .consumer_group
+        .take()
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| missing("consumerGroup"))?;
+    let client =
+        body.client_id.take().filter(|text| !text.is_empty()).ok_or_else(|| missing("clientId"))?;
     Ok((group, client, body))
 }
 
@@ -23,7 +31,9 @@ pub(crate) fn lock_batch(context: &Context<'_>) -> Result<Response, Response> {
         .into_iter()
         // A lock on a queue that is not here would only take memory.
         .filter(|queue| broker.has_queue(&queue.topic, queue.queue_id))
-        .filter(|queue| broker.locks.try_lock(&group, &queue.topic, queue.queue_id, &client, context.now))
+        .filter(|queue| {
+            broker.locks.try_lock(&group, &queue.topic, queue.queue_id, &client, context.now)
+        })
         .collect();
     Ok(Response::success().body(LockBatchResponseBody { lock_ok_mq_set: held }.to_raw()))
 }

@@ -12,7 +12,9 @@ use apogee_model::id::OffsetId;
 use apogee_model::properties::Properties;
 use apogee_model::record::RecordFields;
 use apogee_net::Connection;
-use apogee_protocol::headers::{ReplyMessageRequestHeader, SendMessageHeader, SendMessageResponseHeader};
+use apogee_protocol::headers::{
+    ReplyMessageRequestHeader, SendMessageHeader, SendMessageResponseHeader,
+};
 use apogee_protocol::{RemotingCommand, RequestCode, Response, ResponseCode, Str};
 use apogee_store::{Appending, Placed};
 use std::future::Future;
@@ -42,13 +44,20 @@ pub(crate) fn serve(
     })
 }
 
-async fn store_and_push(broker: &Arc<Broker>, connection: &Connection, request: &RemotingCommand) -> Handled {
+async fn store_and_push(
+    broker: &Arc<Broker>,
+    connection: &Connection,
+    request: &RemotingCommand,
+) -> Handled {
     let header: SendMessageHeader = request
         .header()
         .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()))?;
     let target = send_rules::check(broker, connection, &header)?;
     if request.body.is_empty() {
-        return Err(Response::error(ResponseCode::SYSTEM_ERROR, "the reply's body is empty: at least 1 byte is needed"));
+        return Err(Response::error(
+            ResponseCode::SYSTEM_ERROR,
+            "the reply's body is empty: at least 1 byte is needed",
+        ));
     }
     let raw = header.properties.as_ref().map_or(&[][..], |text| text.as_bytes());
     let properties = Properties::new(raw);
@@ -56,12 +65,25 @@ async fn store_and_push(broker: &Arc<Broker>, connection: &Connection, request: 
     let stored = stored_properties(broker, raw, &Scan::of(properties));
     let placed = store(broker, connection, &header, &target, request, &stored)?;
     let told = SendMessageResponseHeader {
-        msg_id: Str::from(OffsetId { host: broker.store_host, physical_offset: placed.physical_offset }.to_string()),
+        msg_id: Str::from(
+            OffsetId { host: broker.store_host, physical_offset: placed.physical_offset }
+                .to_string(),
+        ),
         queue_id: target.queue_id,
         queue_offset: placed.queue_offset,
         ..SendMessageResponseHeader::default()
     };
-    let pushed = push(broker, connection, &header, &target, request, &stored, &asker, placed.store_timestamp).await;
+    let pushed = push(
+        broker,
+        connection,
+        &header,
+        &target,
+        request,
+        &stored,
+        &asker,
+        placed.store_timestamp,
+    )
+    .await;
     match pushed {
         Ok(()) => Ok(Response::success().header(&told)),
         Err(reason) => Err(Response::error(ResponseCode::SYSTEM_ERROR, reason).header(&told)),
@@ -135,7 +157,8 @@ async fn push(
         store_timestamp,
         ..ReplyMessageRequestHeader::default()
     };
-    let command = RemotingCommand::request(RequestCode::PUSH_REPLY_MESSAGE_TO_CLIENT, &push).body(request.body.clone());
+    let command = RemotingCommand::request(RequestCode::PUSH_REPLY_MESSAGE_TO_CLIENT, &push)
+        .body(request.body.clone());
     let answer = client
         .invoke(command, PATIENCE)
         .await

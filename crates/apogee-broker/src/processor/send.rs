@@ -129,14 +129,18 @@ fn prepare(
     }
     let raw = header.properties.as_ref().map_or(&[][..], |text| text.as_bytes());
     let batch = header.batch == Some(true);
-    if batch && (header.topic.starts_with(apogee_model::names::RETRY_PREFIX) || !broker.can_split(&header.topic)) {
+    if batch
+        && (header.topic.starts_with(apogee_model::names::RETRY_PREFIX)
+            || !broker.can_split(&header.topic))
+    {
         return Err(send_rules::illegal("batch messages cannot go to this topic"));
     }
     let scan = Scan::of(Properties::new(raw));
     let messages = if batch {
         prepare_batch(broker, &request.body)?
     } else {
-        let edited = send_rules::retarget(broker, &header, request.version, &mut target, raw, &scan)?;
+        let edited =
+            send_rules::retarget(broker, &header, request.version, &mut target, raw, &scan)?;
         let properties = match &edited {
             Some(edited) => stored_properties(broker, edited, &Scan::of(Properties::new(edited))),
             None => stored_properties(broker, raw, &scan),
@@ -150,7 +154,9 @@ fn prepare(
     let limit = properties::MAX_PROPERTIES_LEN;
     let lengths = messages.iter().map(|message| message.properties.bytes(&request.body).len());
     if let Some(length) = lengths.max().filter(|length| *length > limit) {
-        return Err(send_rules::illegal(&format!("properties have {length} bytes, the limit is {limit}")));
+        return Err(send_rules::illegal(&format!(
+            "properties have {length} bytes, the limit is {limit}"
+        )));
     }
     let unique_key = scan.unique_key.and_then(|key| shared(header.properties.as_ref()?, key));
     Ok(Prepared {
@@ -175,8 +181,7 @@ fn shared(whole: &Str, part: &[u8]) -> Option<Str> {
 }
 
 fn prepare_batch(broker: &Broker, body: &Bytes) -> Result<Vec<PreparedMessage>, Response> {
-    let messages =
-        batch::decode(body).map_err(|error| send_rules::illegal(&error.to_string()))?;
+    let messages = batch::decode(body).map_err(|error| send_rules::illegal(&error.to_string()))?;
     let base = body.as_ptr() as usize;
     let range = |part: &[u8]| {
         let start = part.as_ptr() as usize - base;
@@ -337,7 +342,8 @@ fn answer(broker: &Broker, send: &Prepared, placed: Result<&[Placed], &AppendErr
         if !ids.is_empty() {
             ids.push(',');
         }
-        OffsetId { host: broker.store_host, physical_offset: place.physical_offset }.write_to(&mut ids);
+        OffsetId { host: broker.store_host, physical_offset: place.physical_offset }
+            .write_to(&mut ids);
     }
     let header = SendMessageResponseHeader {
         msg_id: Str::from(ids),
@@ -372,7 +378,8 @@ fn answer_after_flush(broker: &Arc<Broker>, connection: &Arc<Connection>, waitin
                 if !all && one.until > reached {
                     one.response.code = ResponseCode::FLUSH_DISK_TIMEOUT;
                     one.response.remark = Some(Str::from(format!(
-                        "stored, but not flushed to disk within syncFlushTimeout ({} ms)", limit.as_millis()
+                        "stored, but not flushed to disk within syncFlushTimeout ({} ms)",
+                        limit.as_millis()
                     )));
                 }
                 out.reply(one.reply_to, one.response);

@@ -6,11 +6,11 @@
 use crate::broker::Broker;
 use crate::dispatch::Context;
 use crate::processor::send_rules::{self, PERM_READ, PERM_WRITE, Target};
+use apogee_model::PropertyMap;
 use apogee_model::id::OffsetId;
 use apogee_model::names;
 use apogee_model::properties::keys;
 use apogee_model::record::{RecordFields, RecordView};
-use apogee_model::PropertyMap;
 use apogee_protocol::bodies::SubscriptionGroupConfig;
 use apogee_protocol::headers::ConsumerSendMsgBackRequestHeader;
 use apogee_protocol::{Response, ResponseCode, Str};
@@ -24,7 +24,10 @@ pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
     let broker = context.broker;
     let group = header.group.as_str();
     let config = broker.groups.get_or_create(group).ok_or_else(|| {
-        Response::error(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, format!("subscription group not exist, {group}"))
+        Response::error(
+            ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST,
+            format!("subscription group not exist, {group}"),
+        )
     })?;
     if broker.permission() & PERM_WRITE == 0 {
         let address = broker.config.address();
@@ -36,9 +39,15 @@ pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
     if config.retry_queue_nums <= 0 {
         return Ok(Response::success());
     }
-    let bytes = broker.store.get_by_physical_offset(header.offset, None).ok().flatten().ok_or_else(|| {
-        Response::error(ResponseCode::SYSTEM_ERROR, format!("look message by offset failed, {}", header.offset))
-    })?;
+    let bytes =
+        broker.store.get_by_physical_offset(header.offset, None).ok().flatten().ok_or_else(
+            || {
+                Response::error(
+                    ResponseCode::SYSTEM_ERROR,
+                    format!("look message by offset failed, {}", header.offset),
+                )
+            },
+        )?;
     let record = RecordView::parse(&bytes)
         .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()))?;
     if !broker.send_backs.first(group, header.offset, context.now) {
@@ -75,9 +84,10 @@ fn store_copy(
     } else {
         (names::retry_topic(group), config.retry_queue_nums)
     };
-    let topic_config = broker.topics.create_internal(&topic, queues, PERM_READ | PERM_WRITE).ok_or_else(|| {
-        Response::error(ResponseCode::SYSTEM_ERROR, format!("topic[{topic}] not exist"))
-    })?;
+    let topic_config =
+        broker.topics.create_internal(&topic, queues, PERM_READ | PERM_WRITE).ok_or_else(|| {
+            Response::error(ResponseCode::SYSTEM_ERROR, format!("topic[{topic}] not exist"))
+        })?;
     broker.register_soon();
     if topic_config.perm & PERM_WRITE == 0 {
         return Err(Response::error(
@@ -86,13 +96,20 @@ fn store_copy(
         ));
     }
     let queue_id = send_rules::random_queue(topic_config.write_queue_nums.min(queues));
-    let mut target =
-        Target { topic: Str::from(topic), queue_id, answer_queue_id: queue_id, sys_flag: record.sys_flag() };
+    let mut target = Target {
+        topic: Str::from(topic),
+        queue_id,
+        answer_queue_id: queue_id,
+        sys_flag: record.sys_flag(),
+    };
     properties.remove(keys::DELAY);
     if dead {
         // At once: the delay of the last retry must not hold the dead letter back.
         tracing::info!(
-            group, topic = record.topic(), times = record.reconsume_times(), "message goes to the dead letters"
+            group,
+            topic = record.topic(),
+            times = record.reconsume_times(),
+            "message goes to the dead letters"
         );
     } else {
         let level = match header.delay_level {

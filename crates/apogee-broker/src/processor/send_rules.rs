@@ -81,7 +81,8 @@ pub(crate) fn check(
             ResponseCode::INVALID_PARAMETER,
             format!(
                 "request queueId[{}] is illegal, topic[{topic}] has {queues} queues. Producer: {}",
-                header.queue_id, connection.peer()
+                header.queue_id,
+                connection.peer()
             ),
         ));
     }
@@ -111,7 +112,9 @@ fn find_or_create(
         connection.peer(),
     );
     let made = match made {
-        None if topic.starts_with(RETRY_PREFIX) => broker.topics.create_internal(topic, 1, PERM_READ | PERM_WRITE),
+        None if topic.starts_with(RETRY_PREFIX) => {
+            broker.topics.create_internal(topic, 1, PERM_READ | PERM_WRITE)
+        }
         other => other,
     };
     if made.is_some() {

@@ -40,8 +40,10 @@ async fn commit(peer: &Peer, topic: &str, offset: i64) {
 }
 
 async fn delete(peer: &Peer, topic: &str) -> ResponseCode {
-    let header =
-        DeleteTopicRequestHeader { topic: Str::from(topic.to_owned()), ..DeleteTopicRequestHeader::default() };
+    let header = DeleteTopicRequestHeader {
+        topic: Str::from(topic.to_owned()),
+        ..DeleteTopicRequestHeader::default()
+    };
     peer.ask(RequestCode::DELETE_TOPIC_IN_BROKER, &header).await.response_code()
 }
 
@@ -49,12 +51,17 @@ async fn delete(peer: &Peer, topic: &str) -> ResponseCode {
 async fn a_topic_is_created_changed_and_listed() {
     let fixture = Fixture::start().await;
     let peer = fixture.connect().await;
-    assert_eq!(create(&peer, "T", 5, "+message.type=FIFO").await.response_code(), ResponseCode::SUCCESS);
+    assert_eq!(
+        create(&peer, "T", 5, "+message.type=FIFO").await.response_code(),
+        ResponseCode::SUCCESS
+    );
     let answer = peer.ask(RequestCode::GET_ALL_TOPIC_CONFIG, &NoHeader).await;
     let all = TopicConfigAndMappingSerializeWrapper::from_json(&answer.body).unwrap();
     let topic = &all.topic_config_table["T"];
     assert_eq!((topic.read_queue_nums, topic.attributes["message.type"].as_str()), (5, "FIFO"));
-    for name in ["TBW102", "SELF_TEST_TOPIC", "DefaultCluster", "broker-a", "DefaultCluster_REPLY_TOPIC"] {
+    for name in
+        ["TBW102", "SELF_TEST_TOPIC", "DefaultCluster", "broker-a", "DefaultCluster_REPLY_TOPIC"]
+    {
         assert!(all.topic_config_table.contains_key(name), "{name}");
     }
 }
@@ -66,10 +73,19 @@ async fn attributes_and_system_topics_are_refused_as_the_original_does() {
     let answer = create(&peer, "T", 5, "+nosuch.attr=1").await;
     assert_eq!(answer.response_code(), ResponseCode::SYSTEM_ERROR);
     assert_eq!(answer.remark.as_deref(), Some("unsupported key: nosuch.attr"));
-    assert_eq!(create(&peer, "SELF_TEST_TOPIC", 5, "").await.response_code(), ResponseCode::INVALID_PARAMETER);
+    assert_eq!(
+        create(&peer, "SELF_TEST_TOPIC", 5, "").await.response_code(),
+        ResponseCode::INVALID_PARAMETER
+    );
     assert_eq!(delete(&peer, "SELF_TEST_TOPIC").await, ResponseCode::INVALID_PARAMETER);
-    assert_eq!(create(&peer, "T", 70_000, "").await.response_code(), ResponseCode::INVALID_PARAMETER);
-    assert_eq!(create(&peer, "T", 1, "+queue.type=BatchCQ").await.response_code(), ResponseCode::SYSTEM_ERROR);
+    assert_eq!(
+        create(&peer, "T", 70_000, "").await.response_code(),
+        ResponseCode::INVALID_PARAMETER
+    );
+    assert_eq!(
+        create(&peer, "T", 1, "+queue.type=BatchCQ").await.response_code(),
+        ResponseCode::SYSTEM_ERROR
+    );
 }
 
 #[tokio::test]
@@ -105,8 +121,10 @@ async fn topic_and_group_positions_are_shown() {
         peer.send("T", 0, &n.to_string()).await;
     }
     commit(&peer, "T", 2).await;
-    let header =
-        GetTopicStatsInfoRequestHeader { topic: Str::from_static("T"), ..GetTopicStatsInfoRequestHeader::default() };
+    let header = GetTopicStatsInfoRequestHeader {
+        topic: Str::from_static("T"),
+        ..GetTopicStatsInfoRequestHeader::default()
+    };
     let answer = peer.ask(RequestCode::GET_TOPIC_STATS_INFO, &header).await;
     let table = TopicStatsTable::from_json(&answer.body).unwrap().offset_table;
     let queue = MessageQueue::new("T", "broker-a", 0);
@@ -119,7 +137,10 @@ async fn topic_and_group_positions_are_shown() {
     };
     let answer = peer.ask(RequestCode::GET_CONSUME_STATS, &header).await;
     let stats = ConsumeStats::from_json(&answer.body).unwrap();
-    assert_eq!((stats.offset_table[&queue].broker_offset, stats.offset_table[&queue].consumer_offset), (3, 2));
+    assert_eq!(
+        (stats.offset_table[&queue].broker_offset, stats.offset_table[&queue].consumer_offset),
+        (3, 2)
+    );
 }
 
 #[tokio::test]
@@ -128,7 +149,9 @@ async fn messages_are_found_by_key_by_unique_key_and_by_place() {
     let peer = fixture.connect().await;
     peer.send_with("T", 0, "KEYS\u{1}k1 k2\u{2}UNIQ_KEY\u{1}U1\u{2}", "one").await;
     let second = peer.send_with("T", 0, "KEYS\u{1}k2\u{2}UNIQ_KEY\u{1}U2\u{2}", "two").await;
-    for (key, unique, count) in [("k1", false, 1), ("k2", false, 2), ("U2", true, 1), ("none", false, 0)] {
+    for (key, unique, count) in
+        [("k1", false, 1), ("k2", false, 2), ("U2", true, 1), ("none", false, 0)]
+    {
         let header = QueryMessageRequestHeader {
             topic: Str::from_static("T"),
             key: Str::from(key.to_owned()),
@@ -190,7 +213,14 @@ async fn runtime_information_and_connections_are_shown() {
     peer.join("c1", "CG", vec![subscription("T", "A", 1)]).await;
     let answer = peer.ask(RequestCode::GET_BROKER_RUNTIME_INFO, &NoHeader).await;
     let table = KVTable::from_json(&answer.body).unwrap().table;
-    for key in ["putTps", "getTransferredTps", "commitLogMaxOffset", "brokerVersionDesc", "runtime", "commitLogDiskRatio"] {
+    for key in [
+        "putTps",
+        "getTransferredTps",
+        "commitLogMaxOffset",
+        "brokerVersionDesc",
+        "runtime",
+        "commitLogDiskRatio",
+    ] {
         assert!(table.contains_key(key), "{key}");
     }
     let header = GetConsumerConnectionListRequestHeader {

@@ -17,7 +17,12 @@ async fn illegal_topic_names_are_refused_by_every_request_and_leave_no_folder() 
     let bad = ["../../x", "a/b", "", " ", "a\0b", long.as_str(), "全角", "%RETRY%../x", "a.b"];
     for topic in bad {
         let sent = peer.try_send(&send_header(topic, 0, ""), b"x").await;
-        assert_eq!(sent.response_code(), ResponseCode::INVALID_PARAMETER, "{topic:?}: {:?}", sent.remark);
+        assert_eq!(
+            sent.response_code(),
+            ResponseCode::INVALID_PARAMETER,
+            "{topic:?}: {:?}",
+            sent.remark
+        );
         let pulled = peer.ask(RequestCode::PULL_MESSAGE, &pull_header("CG", topic, 0, 0)).await;
         assert_eq!(pulled.response_code(), ResponseCode::TOPIC_NOT_EXIST, "{topic:?}");
         let header = UpdateConsumerOffsetRequestHeader {
@@ -53,7 +58,9 @@ async fn illegal_group_names_are_refused() {
 async fn system_topics_take_no_messages_from_clients() {
     let fixture = Fixture::start().await;
     let peer = fixture.connect().await;
-    for topic in ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"] {
+    for topic in
+        ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"]
+    {
         let sent = peer.try_send(&send_header(topic, 0, ""), b"x").await;
         assert_eq!(sent.response_code(), ResponseCode::NO_PERMISSION, "{topic}");
     }
@@ -87,10 +94,23 @@ async fn a_missing_field_is_refused_by_its_name_for_every_request() {
         let mut command = RemotingCommand::with_ext(code.0, ExtFields::default());
         // Everything but the field in question.
         for (name, value) in [
-            ("a", "PG"), ("producerGroup", "PG"), ("consumerGroup", "CG"), ("offset", "0"), ("queueId", "0"),
-            ("delayLevel", "0"), ("c", "TBW102"), ("defaultTopic", "TBW102"), ("d", "4"),
-            ("defaultTopicQueueNums", "4"), ("e", "0"), ("f", "0"), ("sysFlag", "0"), ("g", "0"),
-            ("bornTimestamp", "0"), ("h", "0"), ("flag", "0"),
+            ("a", "PG"),
+            ("producerGroup", "PG"),
+            ("consumerGroup", "CG"),
+            ("offset", "0"),
+            ("queueId", "0"),
+            ("delayLevel", "0"),
+            ("c", "TBW102"),
+            ("defaultTopic", "TBW102"),
+            ("d", "4"),
+            ("defaultTopicQueueNums", "4"),
+            ("e", "0"),
+            ("f", "0"),
+            ("sysFlag", "0"),
+            ("g", "0"),
+            ("bornTimestamp", "0"),
+            ("h", "0"),
+            ("flag", "0"),
         ] {
             if name != field {
                 command.ext.set(name, value);
@@ -99,7 +119,11 @@ async fn a_missing_field_is_refused_by_its_name_for_every_request() {
         let answer = peer.connection.invoke(command, TIMEOUT).await.unwrap();
         assert_eq!(answer.response_code(), ResponseCode::SYSTEM_ERROR, "{code:?}");
         let remark = answer.remark.unwrap();
-        assert!(remark.contains(field) && remark.contains("missing"), "{code:?}: {}", remark.as_str());
+        assert!(
+            remark.contains(field) && remark.contains("missing"),
+            "{code:?}: {}",
+            remark.as_str()
+        );
         assert!(!remark.contains("Exception"), "{}", remark.as_str());
     }
 }
@@ -109,13 +133,18 @@ async fn wrong_types_and_wrong_bodies_are_refused_with_a_reason() {
     let fixture = Fixture::start().await;
     let peer = fixture.connect().await;
     peer.send("T", 0, "x").await;
-    let mut command = RemotingCommand::with_ext(RequestCode::GET_MAX_OFFSET.0, ExtFields::default());
+    let mut command =
+        RemotingCommand::with_ext(RequestCode::GET_MAX_OFFSET.0, ExtFields::default());
     command.ext.set("topic", "T");
     command.ext.set("queueId", "notANumber");
     let answer = peer.connection.invoke(command, TIMEOUT).await.unwrap();
     assert_eq!(answer.response_code(), ResponseCode::SYSTEM_ERROR);
     assert!(answer.remark.unwrap().contains("notANumber"));
-    for code in [RequestCode::HEART_BEAT, RequestCode::LOCK_BATCH_MQ, RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP] {
+    for code in [
+        RequestCode::HEART_BEAT,
+        RequestCode::LOCK_BATCH_MQ,
+        RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    ] {
         for body in [&b""[..], b"garbage", b"[1,2", b"\xff\xfe", b"{\"clientID\":{}}"] {
             let answer = peer.ask_with(code, &NoHeader, Bytes::copy_from_slice(body)).await;
             assert_ne!(answer.response_code(), ResponseCode::SUCCESS, "{code:?} {body:?}");
@@ -162,7 +191,10 @@ async fn oversize_bodies_and_properties_are_illegal_and_neighbours_stay_intact()
     let answer = peer.ask_with(RequestCode::SEND_BATCH_MESSAGE, &header, Bytes::from(body)).await;
     assert_eq!(answer.response_code(), ResponseCode::MESSAGE_ILLEGAL);
     assert!(answer.remark.unwrap().contains("message 1 of the batch"));
-    assert_eq!(peer.try_send(&send_header("T", 0, ""), b"").await.response_code(), ResponseCode::SYSTEM_ERROR);
+    assert_eq!(
+        peer.try_send(&send_header("T", 0, ""), b"").await.response_code(),
+        ResponseCode::SYSTEM_ERROR
+    );
     peer.send("T", 0, "after").await;
     assert_eq!(peer.pull("T", 0, 0).await.bodies(), ["before", "after"]);
 }
@@ -173,7 +205,9 @@ async fn what_is_not_supported_yet_is_refused_and_not_stored() {
     let peer = fixture.connect().await;
     let half = peer.try_send(&send_header("T", 0, "TRAN_MSG\u{1}true\u{2}"), b"x").await;
     assert_eq!(half.response_code(), ResponseCode::NO_PERMISSION);
-    for timer in ["TIMER_DELAY_SEC\u{1}5\u{2}", "TIMER_DELIVER_MS\u{1}9\u{2}", "TIMER_DELAY_MS\u{1}x\u{2}"] {
+    for timer in
+        ["TIMER_DELAY_SEC\u{1}5\u{2}", "TIMER_DELIVER_MS\u{1}9\u{2}", "TIMER_DELAY_MS\u{1}x\u{2}"]
+    {
         let answer = peer.try_send(&send_header("T", 0, timer), b"x").await;
         assert_eq!(answer.response_code(), ResponseCode::SYSTEM_ERROR);
     }
@@ -208,7 +242,10 @@ async fn a_frame_that_comes_byte_by_byte_is_served_and_a_half_one_harms_nobody()
     let fixture = Fixture::start().await;
     let mut frame = bytes::BytesMut::new();
     let header = send_header("T", 0, "");
-    RemotingCommand::request(RequestCode::SEND_MESSAGE_V2, &header).body(&b"slow"[..]).encode_into(&mut frame).unwrap();
+    RemotingCommand::request(RequestCode::SEND_MESSAGE_V2, &header)
+        .body(&b"slow"[..])
+        .encode_into(&mut frame)
+        .unwrap();
     let mut slow = TcpStream::connect(fixture.broker.address()).await.unwrap();
     for byte in &frame {
         slow.write_all(&[*byte]).await.unwrap();

@@ -109,7 +109,8 @@ async fn query_offset(peer: &Peer, group: &str, zero: Option<bool>) -> (Response
         ..QueryConsumerOffsetRequestHeader::default()
     };
     let answer = peer.ask(RequestCode::QUERY_CONSUMER_OFFSET, &header).await;
-    let offset = answer.header::<QueryConsumerOffsetResponseHeader>().ok().map(|found| found.offset);
+    let offset =
+        answer.header::<QueryConsumerOffsetResponseHeader>().ok().map(|found| found.offset);
     (answer.response_code(), offset)
 }
 

@@ -24,7 +24,8 @@ fn offset_of(id: &str) -> i64 {
 
 #[tokio::test]
 async fn a_delayed_message_comes_not_before_its_time_and_soon_after() {
-    let fixture = Fixture::start_with(|_, store| store.message_delay_level = "1s 2s".to_owned()).await;
+    let fixture =
+        Fixture::start_with(|_, store| store.message_delay_level = "1s 2s".to_owned()).await;
     let peer = fixture.connect().await;
     let sent_at = now_ms();
     let sent = peer.send_with("T", 1, "DELAY\u{1}1\u{2}", "late").await;
@@ -39,7 +40,8 @@ async fn a_delayed_message_comes_not_before_its_time_and_soon_after() {
 
 #[tokio::test]
 async fn a_level_beyond_the_last_one_means_the_last_one() {
-    let fixture = Fixture::start_with(|_, store| store.message_delay_level = "1s 2s".to_owned()).await;
+    let fixture =
+        Fixture::start_with(|_, store| store.message_delay_level = "1s 2s".to_owned()).await;
     let peer = fixture.connect().await;
     peer.send_with("T", 0, "DELAY\u{1}99\u{2}", "late").await;
     assert_eq!(fixture.broker.store().max_offset("SCHEDULE_TOPIC_XXXX", 1), 1);
@@ -47,14 +49,20 @@ async fn a_level_beyond_the_last_one_means_the_last_one() {
 
 #[tokio::test]
 async fn a_message_sent_back_returns_on_the_retry_topic_with_its_history() {
-    let fixture = Fixture::start_with(|_, store| store.message_delay_level = "1s 1s 1s 1s".to_owned()).await;
+    let fixture =
+        Fixture::start_with(|_, store| store.message_delay_level = "1s 1s 1s 1s".to_owned()).await;
     let peer = fixture.connect().await;
     let sent = peer.send("T", 0, "again").await;
     assert_eq!(send_back(&peer, offset_of(&sent.msg_id), 0, None).await, ResponseCode::SUCCESS);
     assert_eq!(peer.pull_all("%RETRY%CG", 0, 0, 1).await, ["again"]);
     let seen = peer.pull("%RETRY%CG", 0, 0).await.each(|record| {
         let property = |name: &str| record.properties().get(name).map(str::to_owned);
-        (record.reconsume_times(), property("RETRY_TOPIC"), property("ORIGIN_MESSAGE_ID"), property("DELAY"))
+        (
+            record.reconsume_times(),
+            property("RETRY_TOPIC"),
+            property("ORIGIN_MESSAGE_ID"),
+            property("DELAY"),
+        )
     });
     let expected = (1, Some("T".to_owned()), Some(sent.msg_id.to_string()), Some("3".to_owned()));
     assert_eq!(seen, [expected]);

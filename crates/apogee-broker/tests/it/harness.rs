@@ -8,7 +8,8 @@ use apogee_protocol::bodies::{
     ConsumerData, HeartbeatData, JsonBody, MessageModel, ProducerData, SubscriptionData,
 };
 use apogee_protocol::headers::{
-    PullMessageRequestHeader, PullMessageResponseHeader, SendMessageHeader, SendMessageResponseHeader,
+    PullMessageRequestHeader, PullMessageResponseHeader, SendMessageHeader,
+    SendMessageResponseHeader,
 };
 use apogee_protocol::{Header, RemotingCommand, RequestCode, ResponseCode, Str};
 use apogee_store::StoreConfig;
@@ -54,7 +55,10 @@ impl Fixture {
         fixture
     }
 
-    pub async fn open(root: &Path, change: impl FnOnce(&mut BrokerConfig, &mut StoreConfig)) -> Self {
+    pub async fn open(
+        root: &Path,
+        change: impl FnOnce(&mut BrokerConfig, &mut StoreConfig),
+    ) -> Self {
         let mut config = BrokerConfig::default();
         let mut store = store_config(root);
         change(&mut config, &mut store);
@@ -142,7 +146,12 @@ pub fn send_header(topic: &str, queue_id: i32, properties: &str) -> SendMessageH
     }
 }
 
-pub fn pull_header(group: &str, topic: &str, queue_id: i32, offset: i64) -> PullMessageRequestHeader {
+pub fn pull_header(
+    group: &str,
+    topic: &str,
+    queue_id: i32,
+    offset: i64,
+) -> PullMessageRequestHeader {
     PullMessageRequestHeader {
         consumer_group: Str::from(group.to_owned()),
         topic: Str::from(topic.to_owned()),
@@ -169,7 +178,12 @@ impl Peer {
         self.ask_with(code, header, Bytes::new()).await
     }
 
-    pub async fn ask_with(&self, code: RequestCode, header: &impl Header, body: Bytes) -> RemotingCommand {
+    pub async fn ask_with(
+        &self,
+        code: RequestCode,
+        header: &impl Header,
+        body: Bytes,
+    ) -> RemotingCommand {
         let command = RemotingCommand::request(code, header).body(body);
         self.connection.invoke(command, TIMEOUT).await.unwrap()
     }
@@ -182,8 +196,15 @@ impl Peer {
         self.send_with(topic, queue_id, "TAGS\u{1}A\u{2}", body).await
     }
 
-    pub async fn send_with(&self, topic: &str, queue_id: i32, properties: &str, body: &str) -> SendMessageResponseHeader {
-        let answer = self.try_send(&send_header(topic, queue_id, properties), body.as_bytes()).await;
+    pub async fn send_with(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        properties: &str,
+        body: &str,
+    ) -> SendMessageResponseHeader {
+        let answer =
+            self.try_send(&send_header(topic, queue_id, properties), body.as_bytes()).await;
         assert_eq!(answer.response_code(), ResponseCode::SUCCESS, "{:?}", answer.remark);
         answer.header().unwrap()
     }
@@ -202,7 +223,13 @@ impl Peer {
     }
 
     /// Pulls until `count` messages came, waiting for those to come.
-    pub async fn pull_all(&self, topic: &str, queue_id: i32, from: i64, count: usize) -> Vec<String> {
+    pub async fn pull_all(
+        &self,
+        topic: &str,
+        queue_id: i32,
+        from: i64,
+        count: usize,
+    ) -> Vec<String> {
         let mut header = pull_header("CG", topic, queue_id, from);
         header.sys_flag |= 2;
         header.suspend_timeout_millis = 5_000;
@@ -216,11 +243,21 @@ impl Peer {
     }
 
     pub async fn heartbeat(&self, data: &HeartbeatData) -> RemotingCommand {
-        self.ask_with(RequestCode::HEART_BEAT, &apogee_protocol::headers::NoHeader, Bytes::from(data.to_raw())).await
+        self.ask_with(
+            RequestCode::HEART_BEAT,
+            &apogee_protocol::headers::NoHeader,
+            Bytes::from(data.to_raw()),
+        )
+        .await
     }
 
     /// Joins a consumer group.
-    pub async fn join(&self, client_id: &str, group: &str, subscriptions: Vec<SubscriptionData>) -> RemotingCommand {
+    pub async fn join(
+        &self,
+        client_id: &str,
+        group: &str,
+        subscriptions: Vec<SubscriptionData>,
+    ) -> RemotingCommand {
         let data = HeartbeatData {
             client_id: client_id.to_owned(),
             producer_data_set: vec![ProducerData { group_name: "PG".to_owned() }],
@@ -240,4 +277,3 @@ impl Peer {
         tokio::time::timeout(TIMEOUT, self.requests.recv()).await.unwrap().unwrap()
     }
 }
-

@@ -2,8 +2,8 @@
 
 use crate::harness::{Fixture, Peer, subscription};
 use apogee_protocol::bodies::{
-    ConsumerData, GetConsumerListByGroupResponseBody, HeartbeatData, JsonBody, LockBatchRequestBody,
-    LockBatchResponseBody, MessageQueue,
+    ConsumerData, GetConsumerListByGroupResponseBody, HeartbeatData, JsonBody,
+    LockBatchRequestBody, LockBatchResponseBody, MessageQueue,
 };
 use apogee_protocol::headers::{
     GetConsumerListByGroupRequestHeader, NoHeader, NotifyConsumerIdsChangedRequestHeader,
@@ -33,7 +33,8 @@ async fn lock(peer: &Peer, client: &str, queues: &[i32]) -> Vec<i32> {
         mq_set: queues.iter().map(|id| MessageQueue::new("T", "broker-a", *id)).collect(),
         ..LockBatchRequestBody::default()
     };
-    let answer = peer.ask_with(RequestCode::LOCK_BATCH_MQ, &NoHeader, Bytes::from(body.to_raw())).await;
+    let answer =
+        peer.ask_with(RequestCode::LOCK_BATCH_MQ, &NoHeader, Bytes::from(body.to_raw())).await;
     let held = LockBatchResponseBody::from_json(&answer.body).unwrap().lock_ok_mq_set;
     held.into_iter().map(|queue| queue.queue_id).collect()
 }

@@ -15,7 +15,9 @@ async fn a_reply_is_pushed_to_the_client_that_asked_and_confirmed_to_the_replier
     asker.next_request().await;
     let replying = tokio::spawn(async move {
         let header = send_header("DefaultCluster_REPLY_TOPIC", 0, TO);
-        replier.ask_with(RequestCode::SEND_REPLY_MESSAGE_V2, &header, Bytes::from_static(b"answer")).await
+        replier
+            .ask_with(RequestCode::SEND_REPLY_MESSAGE_V2, &header, Bytes::from_static(b"answer"))
+            .await
     });
     let pushed = asker.next_request().await;
     assert_eq!(pushed.request_code(), RequestCode::PUSH_REPLY_MESSAGE_TO_CLIENT);
@@ -32,8 +34,13 @@ async fn a_reply_to_a_client_that_is_not_there_is_an_error_that_names_it() {
     let fixture = Fixture::start().await;
     let replier = fixture.connect().await;
     let header = send_header("DefaultCluster_REPLY_TOPIC", 0, TO);
-    let answer = replier.ask_with(RequestCode::SEND_REPLY_MESSAGE_V2, &header, Bytes::from_static(b"answer")).await;
+    let answer = replier
+        .ask_with(RequestCode::SEND_REPLY_MESSAGE_V2, &header, Bytes::from_static(b"answer"))
+        .await;
     assert_eq!(answer.response_code(), ResponseCode::SYSTEM_ERROR);
-    assert_eq!(answer.remark.as_deref(), Some("push reply message fail, channel of <asker> not found."));
+    assert_eq!(
+        answer.remark.as_deref(),
+        Some("push reply message fail, channel of <asker> not found.")
+    );
     assert_eq!(answer.ext.get("queueOffset"), Some("0"));
 }

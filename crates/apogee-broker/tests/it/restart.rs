@@ -1,7 +1,10 @@
 //! What survives a stop.
 
 use crate::harness::Fixture;
-use apogee_protocol::headers::{QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, UpdateConsumerOffsetRequestHeader};
+use apogee_protocol::headers::{
+    QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+};
 use apogee_protocol::{RequestCode, Str};
 use std::time::{Duration, Instant};
 
@@ -21,7 +24,8 @@ async fn messages_topics_groups_and_offsets_survive_a_restart() {
     };
     peer.ask(RequestCode::UPDATE_CONSUMER_OFFSET, &header).await;
     let folder = fixture.stop().await.unwrap();
-    let again = Fixture::open(folder.path(), |config, _| config.auto_create_topic_enable = false).await;
+    let again =
+        Fixture::open(folder.path(), |config, _| config.auto_create_topic_enable = false).await;
     let peer = again.connect().await;
     assert_eq!(peer.pull("T", 1, 0).await.bodies(), ["1", "5", "9", "13", "17"]);
     let header = QueryConsumerOffsetRequestHeader {
@@ -37,7 +41,8 @@ async fn messages_topics_groups_and_offsets_survive_a_restart() {
 
 #[tokio::test]
 async fn delayed_messages_wait_through_a_restart_and_come_once() {
-    let levels = |store: &mut apogee_store::StoreConfig| store.message_delay_level = "1s".to_owned();
+    let levels =
+        |store: &mut apogee_store::StoreConfig| store.message_delay_level = "1s".to_owned();
     let fixture = Fixture::start_with(|_, store| levels(store)).await;
     let peer = fixture.connect().await;
     for n in 0..5 {

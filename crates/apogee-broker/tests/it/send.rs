@@ -12,7 +12,8 @@ use bytes::Bytes;
 async fn a_sent_message_is_pulled_with_the_properties_that_the_original_adds() {
     let fixture = Fixture::start().await;
     let peer = fixture.connect().await;
-    let sent = peer.send_with("T", 2, "TAGS\u{1}A\u{2}KEYS\u{1}k\u{2}WAIT\u{1}true\u{2}", "hello").await;
+    let sent =
+        peer.send_with("T", 2, "TAGS\u{1}A\u{2}KEYS\u{1}k\u{2}WAIT\u{1}true\u{2}", "hello").await;
     assert_eq!((sent.queue_id, sent.queue_offset), (2, 0));
     let id = OffsetId::parse(&sent.msg_id).unwrap();
     assert_eq!(id.host, fixture.broker.address());
@@ -38,12 +39,15 @@ async fn both_headers_and_one_way_sends_are_stored() {
     let header = send_header("T", 0, "UNIQ_KEY\u{1}0A\u{2}");
     let mut ext = apogee_protocol::ExtBuf::new();
     header.encode_long(&mut ext);
-    let long = RemotingCommand::with_ext(RequestCode::SEND_MESSAGE.0, ext.into_ext_fields()).body(&b"long"[..]);
+    let long = RemotingCommand::with_ext(RequestCode::SEND_MESSAGE.0, ext.into_ext_fields())
+        .body(&b"long"[..]);
     let answer = peer.connection.invoke(long, crate::harness::TIMEOUT).await.unwrap();
     assert_eq!(answer.response_code(), ResponseCode::SUCCESS);
     let told: SendMessageResponseHeader = answer.header().unwrap();
     assert_eq!(told.transaction_id.as_deref(), Some("0A"));
-    let mut oneway = RemotingCommand::request(RequestCode::SEND_MESSAGE_V2, &header).body(&b"one-way"[..]).oneway();
+    let mut oneway = RemotingCommand::request(RequestCode::SEND_MESSAGE_V2, &header)
+        .body(&b"one-way"[..])
+        .oneway();
     oneway.opaque = peer.connection.next_opaque();
     peer.connection.send(&oneway);
     peer.send("T", 0, "short").await;
@@ -57,7 +61,10 @@ async fn each_message_of_a_batch_has_its_own_offset_id_and_unique_id() {
     let mut body = Vec::new();
     for text in ["a", "b", "c"] {
         let properties = format!("UNIQ_KEY\u{1}{text}{text}\u{2}");
-        assert!(batch::append(&mut body, &BatchMessage { flag: 7, body: text.as_bytes(), properties: properties.as_bytes() }));
+        assert!(batch::append(
+            &mut body,
+            &BatchMessage { flag: 7, body: text.as_bytes(), properties: properties.as_bytes() }
+        ));
     }
     let mut header = send_header("T", 1, "UNIQ_KEY\u{1}batch\u{2}");
     header.batch = Some(true);
@@ -68,7 +75,8 @@ async fn each_message_of_a_batch_has_its_own_offset_id_and_unique_id() {
     let pulled = peer.pull("T", 1, 0).await;
     let stored = pulled.each(|record| {
         assert_eq!(record.flag(), 7);
-        let place = OffsetId { host: record.store_host(), physical_offset: record.physical_offset() };
+        let place =
+            OffsetId { host: record.store_host(), physical_offset: record.physical_offset() };
         (place.to_string(), record.properties().get("UNIQ_KEY").unwrap().to_owned())
     });
     let unique: Vec<&str> = stored.iter().map(|(_, key)| key.as_str()).collect();
@@ -78,7 +86,8 @@ async fn each_message_of_a_batch_has_its_own_offset_id_and_unique_id() {
 
 #[tokio::test]
 async fn under_sync_flush_success_means_on_disk_and_wait_false_does_not_wait() {
-    let fixture = Fixture::start_with(|_, store| store.flush_disk_type = FlushDiskType::SyncFlush).await;
+    let fixture =
+        Fixture::start_with(|_, store| store.flush_disk_type = FlushDiskType::SyncFlush).await;
     let peer = fixture.connect().await;
     let sent = peer.send("T", 0, "kept").await;
     let store = fixture.broker.store();

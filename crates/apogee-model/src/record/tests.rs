@@ -29,17 +29,8 @@ fn encoded_record_reads_back_with_its_position() {
     encode(&fields, &mut out).unwrap();
     set_position(&mut out, 11, 22, 33);
     assert_eq!(out.len(), encoded_len(&fields));
-    let LogEntry::Record(view) = parse_entry(&out).unwrap() else {
-        panic!("not a record")
-    };
-    assert_eq!(
-        (
-            view.queue_offset(),
-            view.physical_offset(),
-            view.store_timestamp()
-        ),
-        (11, 22, 33)
-    );
+    let LogEntry::Record(view) = parse_entry(&out).unwrap() else { panic!("not a record") };
+    assert_eq!((view.queue_offset(), view.physical_offset(), view.store_timestamp()), (11, 22, 33));
     assert_eq!(view.born_host(), "10.1.2.3:1234".parse().unwrap());
     assert_eq!(view.properties().get("TAGS"), Some("A"));
     assert!(view.check_crc());
@@ -57,10 +48,7 @@ fn v6_hosts_and_mapped_v4_hosts_set_the_flag_that_fits() {
     assert_eq!(view.born_host(), "[::1]:5".parse().unwrap());
     out.clear();
     encode(&sample("T", b"x", b"", "[::ffff:1.2.3.4]:5"), &mut out).unwrap();
-    assert_eq!(
-        RecordView::parse(&out).unwrap().born_host(),
-        "1.2.3.4:5".parse().unwrap()
-    );
+    assert_eq!(RecordView::parse(&out).unwrap().born_host(), "1.2.3.4:5".parse().unwrap());
 }
 
 #[test]
@@ -79,10 +67,7 @@ fn properties_over_32767_bytes_are_refused_by_name_and_limit() {
     let long = vec![b'a'; 32_768];
     let mut out = Vec::new();
     let error = encode(&sample("T", b"x", &long, "1.1.1.1:1"), &mut out).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "properties has 32768 bytes, the limit is 32767"
-    );
+    assert_eq!(error.to_string(), "properties has 32768 bytes, the limit is 32767");
     assert!(out.is_empty());
     assert!(encode(&sample("T", b"x", &long[..32_767], "1.1.1.1:1"), &mut out).is_ok());
 }
@@ -92,10 +77,7 @@ fn blank_and_empty_are_told_apart() {
     let mut rest = vec![0; 100];
     assert!(matches!(parse_entry(&rest), Ok(LogEntry::Empty)));
     rest[..8].copy_from_slice(&encode_blank(100));
-    assert!(matches!(
-        parse_entry(&rest),
-        Ok(LogEntry::Blank { size: 100 })
-    ));
+    assert!(matches!(parse_entry(&rest), Ok(LogEntry::Blank { size: 100 })));
     assert!(matches!(parse_entry(&[0; 3]), Ok(LogEntry::Empty)));
     assert!(parse_entry(&[0, 0, 1]).is_err());
 }

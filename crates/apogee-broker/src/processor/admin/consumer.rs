@@ -4,14 +4,15 @@ use crate::clients::Member;
 use crate::dispatch::Context;
 use apogee_model::names;
 use apogee_protocol::bodies::{
-    Connection, ConsumeStats, ConsumeStatsList, ConsumerConnection, GroupList, JsonBody, MessageQueue, OffsetWrapper,
-    ProducerConnection, ProducerInfo, ProducerTableInfo, QuerySubscriptionResponseBody, ResetOffsetBody,
-    TopicList,
+    Connection, ConsumeStats, ConsumeStatsList, ConsumerConnection, GroupList, JsonBody,
+    MessageQueue, OffsetWrapper, ProducerConnection, ProducerInfo, ProducerTableInfo,
+    QuerySubscriptionResponseBody, ResetOffsetBody, TopicList,
 };
 use apogee_protocol::headers::{
-    CloneGroupOffsetRequestHeader, GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader, GetConsumerConnectionListRequestHeader,
-    GetProducerConnectionListRequestHeader, QuerySubscriptionByConsumerRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader, QueryTopicsByConsumerRequestHeader, ResetOffsetRequestHeader,
+    CloneGroupOffsetRequestHeader, GetConsumeStatsInBrokerHeader, GetConsumeStatsRequestHeader,
+    GetConsumerConnectionListRequestHeader, GetProducerConnectionListRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader, QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicsByConsumerRequestHeader, ResetOffsetRequestHeader,
 };
 use apogee_protocol::{Response, ResponseCode};
 use apogee_store::Boundary;
@@ -63,8 +64,10 @@ fn add_topic(context: &Context<'_>, stats: &mut ConsumeStats, group: &str, topic
 pub(crate) fn broker_consume_stats(context: &Context<'_>) -> Handled {
     let header: GetConsumeStatsInBrokerHeader = context.header()?;
     let broker = context.broker;
-    let mut body =
-        ConsumeStatsList { broker_addr: Some(broker.config.address()), ..ConsumeStatsList::default() };
+    let mut body = ConsumeStatsList {
+        broker_addr: Some(broker.config.address()),
+        ..ConsumeStatsList::default()
+    };
     for group in broker.groups.all().into_keys() {
         let mut listed = Vec::new();
         for topic in broker.offsets.topics_of(&group) {
@@ -143,7 +146,8 @@ pub(crate) fn all_producers(context: &Context<'_>) -> Handled {
         version: member.version,
     };
     let groups = context.broker.clients.all_producers();
-    let data = groups.iter().map(|(group, members)| (group.clone(), members.iter().map(info).collect()));
+    let data =
+        groups.iter().map(|(group, members)| (group.clone(), members.iter().map(info).collect()));
     Ok(Response::success().body(ProducerTableInfo { data: data.collect() }.to_raw()))
 }
 
@@ -208,11 +212,15 @@ pub(crate) fn reset_offset(context: &Context<'_>) -> Handled {
     let exact = header.offset.filter(|offset| *offset >= 0 && queues.len() == 1);
     let mut body = ResetOffsetBody::default();
     for queue_id in queues {
-        let (min, max) = (broker.store.min_offset(topic, queue_id), broker.store.max_offset(topic, queue_id));
+        let (min, max) =
+            (broker.store.min_offset(topic, queue_id), broker.store.max_offset(topic, queue_id));
         if !(0..config.read_queue_nums).contains(&queue_id) {
             return Err(Response::error(
                 ResponseCode::INVALID_PARAMETER,
-                format!("queueId[{queue_id}] is illegal, {topic} has {} queues", config.read_queue_nums),
+                format!(
+                    "queueId[{queue_id}] is illegal, {topic} has {} queues",
+                    config.read_queue_nums
+                ),
             ));
         }
         let mut target = match exact {

@@ -25,7 +25,8 @@ fn check(config: &SubscriptionGroupConfig) -> Result<(), Response> {
     names::validate_group(&config.group_name).map_err(|error| invalid(error.to_string()))?;
     if !(0..=MAX_RETRY_QUEUES).contains(&config.retry_queue_nums) {
         return Err(invalid(format!(
-            "retryQueueNums[{}] is illegal, allowed are 0 to {MAX_RETRY_QUEUES}", config.retry_queue_nums
+            "retryQueueNums[{}] is illegal, allowed are 0 to {MAX_RETRY_QUEUES}",
+            config.retry_queue_nums
         )));
     }
     Ok(())
@@ -69,9 +70,14 @@ pub(crate) fn get_all(context: &Context<'_>) -> Handled {
     let mut body = context.broker.groups.snapshot();
     let total = i32::try_from(body.subscription_group_table.len()).unwrap_or(i32::MAX);
     let skip = usize::try_from(header.group_seq).unwrap_or(0);
-    let take = header.max_group_num.and_then(|max| usize::try_from(max).ok()).filter(|max| *max > 0);
-    body.subscription_group_table =
-        body.subscription_group_table.into_iter().skip(skip).take(take.unwrap_or(usize::MAX)).collect();
+    let take =
+        header.max_group_num.and_then(|max| usize::try_from(max).ok()).filter(|max| *max > 0);
+    body.subscription_group_table = body
+        .subscription_group_table
+        .into_iter()
+        .skip(skip)
+        .take(take.unwrap_or(usize::MAX))
+        .collect();
     let header = GetAllSubscriptionGroupResponseHeader { total_group_num: total };
     Ok(Response::success().header(&header).body(body.to_raw()))
 }

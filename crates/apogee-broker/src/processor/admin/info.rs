@@ -53,7 +53,9 @@ fn add_traffic(context: &Context<'_>, put: &mut impl FnMut(&str, String)) {
     let stats = &context.broker.stats;
     let totals = stats.totals();
     let rates = [10, 60, 600].map(|seconds| stats.rates(seconds));
-    let text = |pick: fn(&(f64, f64)) -> f64| rates.iter().map(|rate| pick(rate).to_string()).collect::<Vec<_>>().join(" ");
+    let text = |pick: fn(&(f64, f64)) -> f64| {
+        rates.iter().map(|rate| pick(rate).to_string()).collect::<Vec<_>>().join(" ")
+    };
     put("putTps", text(|rate| rate.0));
     put("getFoundTps", text(|rate| rate.1));
     put("getTransferredTps", text(|rate| rate.1));
@@ -66,9 +68,12 @@ fn add_traffic(context: &Context<'_>, put: &mut impl FnMut(&str, String)) {
     put("putMessageAverageSize", average.to_string());
     put("msgPutTotalTodayNow", totals.put_messages.to_string());
     put("msgGetTotalTodayNow", totals.got_messages.to_string());
-    for key in
-        ["msgPutTotalTodayMorning", "msgGetTotalTodayMorning", "msgPutTotalYesterdayMorning", "msgGetTotalYesterdayMorning"]
-    {
+    for key in [
+        "msgPutTotalTodayMorning",
+        "msgGetTotalTodayMorning",
+        "msgPutTotalYesterdayMorning",
+        "msgGetTotalYesterdayMorning",
+    ] {
         put(key, "0".to_owned());
     }
 }
@@ -89,7 +94,9 @@ fn add_lanes(context: &Context<'_>, put: &mut impl FnMut(&str, String)) {
         put(&format!("{name}ThreadPoolQueueHeadWaitTimeMills"), "0".to_owned());
     }
     // Tools read these although timers and transactions are not served here yet.
-    for key in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum", "EndTransactionQueueSize"] {
+    for key in
+        ["timerReadBehind", "timerOffsetBehind", "timerCongestNum", "EndTransactionQueueSize"]
+    {
         put(key, "0".to_owned());
     }
     for key in ["timerEnqueueTps", "timerDequeueTps"] {
@@ -100,7 +107,13 @@ fn add_lanes(context: &Context<'_>, put: &mut impl FnMut(&str, String)) {
 fn span(ms: i64) -> String {
     let seconds = ms.max(0) / 1000;
     let (minutes, hours) = (seconds / 60, seconds / 3600);
-    format!("[ {} days, {} hours, {} minutes, {} seconds ]", hours / 24, hours % 24, minutes % 60, seconds % 60)
+    format!(
+        "[ {} days, {} hours, {} minutes, {} seconds ]",
+        hours / 24,
+        hours % 24,
+        minutes % 60,
+        seconds % 60
+    )
 }
 
 /// GET_BROKER_CONFIG: every setting with its value, as a properties text.
@@ -127,8 +140,9 @@ pub(crate) fn ha_status(context: &Context<'_>) -> Handled {
 fn clean(context: &Context<'_>) -> Handled {
     context.broker.store.request_cleaning();
     let done = context.broker.store.clean(context.now);
-    done.map(|_| Response::success())
-        .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, format!("cleaning failed: {error}")))
+    done.map(|_| Response::success()).map_err(|error| {
+        Response::error(ResponseCode::SYSTEM_ERROR, format!("cleaning failed: {error}"))
+    })
 }
 
 /// CLEAN_EXPIRED_CONSUMEQUEUE.

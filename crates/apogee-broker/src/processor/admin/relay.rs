@@ -24,7 +24,11 @@ fn bad_header(error: &HeaderError) -> Response {
 }
 
 /// GET_CONSUMER_RUNNING_INFO.
-pub(crate) fn running_info(broker: Arc<Broker>, _: Arc<Connection>, request: RemotingCommand) -> Relayed {
+pub(crate) fn running_info(
+    broker: Arc<Broker>,
+    _: Arc<Connection>,
+    request: RemotingCommand,
+) -> Relayed {
     Box::pin(async move {
         let header: GetConsumerRunningInfoRequestHeader =
             request.header().map_err(|error| bad_header(&error))?;
@@ -47,7 +51,10 @@ pub(crate) fn consume_directly(
         let id = OffsetId::parse(header.msg_id.as_deref().unwrap_or_default())
             .map_err(|error| Response::error(ResponseCode::INVALID_PARAMETER, error.to_string()))?;
         let store = Arc::clone(&broker.store);
-        let found = tokio::task::spawn_blocking(move || store.get_by_physical_offset(id.physical_offset, None)).await;
+        let found = tokio::task::spawn_blocking(move || {
+            store.get_by_physical_offset(id.physical_offset, None)
+        })
+        .await;
         let Ok(Ok(Some(message))) = found else {
             return Err(Response::error(
                 ResponseCode::SYSTEM_ERROR,
@@ -60,7 +67,8 @@ pub(crate) fn consume_directly(
 }
 
 fn find(broker: &Broker, group: &str, client_id: &str) -> Result<Member, Response> {
-    let members = broker.clients.consumer_group(group).map(|members| members.members()).unwrap_or_default();
+    let members =
+        broker.clients.consumer_group(group).map(|members| members.members()).unwrap_or_default();
     members.into_iter().find(|member| member.client_id.as_ref() == client_id).ok_or_else(|| {
         Response::error(
             ResponseCode::CONSUMER_NOT_ONLINE,

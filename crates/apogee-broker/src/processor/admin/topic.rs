@@ -4,9 +4,9 @@ use crate::dispatch::Context;
 use crate::topics::MAX_QUEUES;
 use apogee_model::names;
 use apogee_protocol::bodies::{
-    ConsumeQueueData, CreateTopicListRequestBody, JsonBody, MessageQueue, QueryConsumeQueueResponseBody,
-    TopicConfig, TopicConfigAndMappingSerializeWrapper, TopicConfigAndQueueMapping, TopicFilterType,
-    TopicList, TopicOffset, TopicStatsTable,
+    ConsumeQueueData, CreateTopicListRequestBody, JsonBody, MessageQueue,
+    QueryConsumeQueueResponseBody, TopicConfig, TopicConfigAndMappingSerializeWrapper,
+    TopicConfigAndQueueMapping, TopicFilterType, TopicList, TopicOffset, TopicStatsTable,
 };
 use apogee_protocol::headers::{
     CreateTopicRequestHeader, DeleteTopicRequestHeader, GetAllTopicConfigRequestHeader,
@@ -38,7 +38,10 @@ fn invalid(remark: impl Into<String>) -> Response {
 }
 
 fn unknown_topic(topic: &str) -> Response {
-    Response::error(ResponseCode::TOPIC_NOT_EXIST, format!("No topic in this broker. topic: {topic}"))
+    Response::error(
+        ResponseCode::TOPIC_NOT_EXIST,
+        format!("No topic in this broker. topic: {topic}"),
+    )
 }
 
 /// UPDATE_AND_CREATE_TOPIC.
@@ -87,17 +90,22 @@ fn check(context: &Context<'_>, config: &TopicConfig) -> Result<(), Response> {
         [("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)]
     {
         if !(0..=MAX_QUEUES).contains(&queues) {
-            return Err(invalid(format!("{field}[{queues}] is illegal, allowed are 0 to {MAX_QUEUES}")));
+            return Err(invalid(format!(
+                "{field}[{queues}] is illegal, allowed are 0 to {MAX_QUEUES}"
+            )));
         }
     }
     if !(0..8).contains(&config.perm) {
         return Err(invalid(format!("perm[{}] is illegal, allowed are 0 to 7", config.perm)));
     }
     // What this release does not store must not be promised by a topic's settings.
-    let unsupported = [("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION"), ("message.type", "LITE")];
+    let unsupported =
+        [("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION"), ("message.type", "LITE")];
     for (name, value) in unsupported {
         let was = broker.topics.get(topic).and_then(|known| known.attributes.get(name).cloned());
-        if config.attributes.get(name).is_some_and(|new| new == value) && was.as_deref() != Some(value) {
+        if config.attributes.get(name).is_some_and(|new| new == value)
+            && was.as_deref() != Some(value)
+        {
             return Err(Response::error(
                 ResponseCode::SYSTEM_ERROR,
                 format!("topic attribute {name}={value} is not supported by this broker yet"),
@@ -133,7 +141,8 @@ fn alter_attributes(
         } else {
             return Err(fail(format!("attribute change {change:?} must begin with + or -")));
         };
-        let (name, value) = rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
+        let (name, value) =
+            rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)));
         if seen.contains(&name) {
             return Err(fail(format!("key duplication: {name}")));
         }
@@ -181,10 +190,17 @@ pub(crate) fn delete(context: &Context<'_>) -> Handled {
 fn remove(context: &Context<'_>, topic: &str) -> Result<(), Response> {
     let broker = context.broker;
     broker.topics.remove(topic);
-    broker.offsets.remove_topic(topic, |group| broker.clients.consumer_group(group).is_some(), context.now);
+    broker.offsets.remove_topic(
+        topic,
+        |group| broker.clients.consumer_group(group).is_some(),
+        context.now,
+    );
     broker.saved.save_offsets(&broker.offsets);
     broker.store.delete_topic(topic).map_err(|error| {
-        Response::error(ResponseCode::SYSTEM_ERROR, format!("the queues of {topic} cannot be deleted: {error}"))
+        Response::error(
+            ResponseCode::SYSTEM_ERROR,
+            format!("the queues of {topic} cannot be deleted: {error}"),
+        )
     })?;
     broker.polling.deleted(topic);
     broker.register_soon();
@@ -198,7 +214,8 @@ pub(crate) fn get_all(context: &Context<'_>) -> Handled {
     let topics = context.broker.topics.all();
     let total = i32::try_from(topics.len()).unwrap_or(i32::MAX);
     let skip = usize::try_from(header.topic_seq).unwrap_or(0);
-    let take = header.max_topic_num.and_then(|max| usize::try_from(max).ok()).filter(|max| *max > 0);
+    let take =
+        header.max_topic_num.and_then(|max| usize::try_from(max).ok()).filter(|max| *max > 0);
     let page = topics.into_iter().skip(skip).take(take.unwrap_or(usize::MAX)).collect();
     let body = TopicConfigAndMappingSerializeWrapper {
         data_version: context.broker.topics.version(),
@@ -213,7 +230,8 @@ pub(crate) fn get_all(context: &Context<'_>) -> Handled {
 /// GET_TOPIC_CONFIG.
 pub(crate) fn get(context: &Context<'_>) -> Handled {
     let header: GetTopicConfigRequestHeader = context.header()?;
-    let config = context.broker.topics.get(&header.topic).ok_or_else(|| unknown_topic(&header.topic))?;
+    let config =
+        context.broker.topics.get(&header.topic).ok_or_else(|| unknown_topic(&header.topic))?;
     Ok(Response::success().body(TopicConfigAndQueueMapping::from(config.as_ref().clone()).to_raw()))
 }
 
@@ -221,10 +239,9 @@ pub(crate) fn get(context: &Context<'_>) -> Handled {
 pub(crate) fn stats(context: &Context<'_>) -> Handled {
     let header: GetTopicStatsInfoRequestHeader = context.header()?;
     let (broker, topic) = (context.broker, header.topic.as_str());
-    let config = broker
-        .topics
-        .get(topic)
-        .ok_or_else(|| Response::error(ResponseCode::TOPIC_NOT_EXIST, format!("topic[{topic}] not exist")))?;
+    let config = broker.topics.get(topic).ok_or_else(|| {
+        Response::error(ResponseCode::TOPIC_NOT_EXIST, format!("topic[{topic}] not exist"))
+    })?;
     let mut table = TopicStatsTable::default();
     for queue_id in 0..config.read_queue_nums.max(config.write_queue_nums) {
         let max = broker.store.max_offset(topic, queue_id);
@@ -232,7 +249,11 @@ pub(crate) fn stats(context: &Context<'_>) -> Handled {
         let last = if max > 0 { broker.store.message_time(topic, queue_id, max - 1) } else { None };
         table.offset_table.insert(
             MessageQueue::new(topic, broker.config.broker_name.as_str(), queue_id),
-            TopicOffset { last_update_timestamp: last.unwrap_or(0), max_offset: max, min_offset: min },
+            TopicOffset {
+                last_update_timestamp: last.unwrap_or(0),
+                max_offset: max,
+                min_offset: min,
+            },
         );
     }
     Ok(Response::success().body(table.to_raw()))
@@ -240,7 +261,8 @@ pub(crate) fn stats(context: &Context<'_>) -> Handled {
 
 /// GET_SYSTEM_TOPIC_LIST_FROM_BROKER.
 pub(crate) fn system_list(context: &Context<'_>) -> Handled {
-    let body = TopicList { topic_list: context.broker.topics.system_names(), ..TopicList::default() };
+    let body =
+        TopicList { topic_list: context.broker.topics.system_names(), ..TopicList::default() };
     Ok(Response::success().body(body.to_raw()))
 }
 
@@ -248,7 +270,10 @@ pub(crate) fn system_list(context: &Context<'_>) -> Handled {
 pub(crate) fn clean_unused(context: &Context<'_>) -> Handled {
     let broker = context.broker;
     for topic in broker.store.topics() {
-        if broker.topics.get(&topic).is_none() && !broker.topics.is_system(&topic) && !topic.starts_with("%LMQ%") {
+        if broker.topics.get(&topic).is_none()
+            && !broker.topics.is_system(&topic)
+            && !topic.starts_with("%LMQ%")
+        {
             tracing::info!(%topic, "queues of a topic that is gone are deleted");
             remove(context, &topic)?;
         }
