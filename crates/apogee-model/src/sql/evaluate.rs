@@ -73,13 +73,12 @@ fn value<'v>(node: &'v Node, values: &Values<'v>) -> Result<Value<'v>, NotANumbe
             ordered(*operator, value(left, values)?, right, values)?.into()
         }
         Node::Between { operands, negated } => between(operands, *negated, values)?.into(),
+        // Nothing contains the empty text, and only a text can contain one.
+        Node::Search { text, .. } if text.is_empty() => Value::Truth(false),
         Node::Search { value: inner, place, text, negated } => {
-            // Only a text can contain one, and nothing contains the empty text.
-            let found = match value(inner, values)? {
-                Value::Text(value) if !text.is_empty() => found(*place, value, text) != *negated,
-                _ => false,
-            };
-            Value::Truth(found)
+            let holds = |value| found(*place, value, text) != *negated;
+            let inner = value(inner, values)?;
+            Value::Truth(matches!(inner, Value::Text(value) if holds(value)))
         }
         Node::In { slot, list, negated } => property(*slot)
             .map(|text| list.binary_search_by(|item| (**item).cmp(text)).is_ok() != *negated)
