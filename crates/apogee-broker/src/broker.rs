@@ -250,7 +250,7 @@ impl Broker {
     /// Saves what changes all the time: offsets of groups and of delay levels.
     pub(crate) fn save_all(&self) {
         self.saved.save_offsets(&self.offsets);
-        self.delay.save();
+        self.delay.save(&self.store);
     }
 
     /// The broker's permission bits.

@@ -12,7 +12,7 @@ use apogee_model::names::{SCHEDULE_TOPIC, TRANS_HALF_TOPIC};
 use apogee_model::properties::keys;
 use apogee_model::record::{RecordFields, RecordView};
 use apogee_protocol::bodies::{DataVersion, DelayOffsetSerializeWrapper, JsonBody};
-use apogee_store::{Appending, Document};
+use apogee_store::{Appending, Document, MessageStore};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -66,16 +66,26 @@ impl DelayOffsets {
         }
     }
 
-    /// Saves the progress if it moved.
-    pub(crate) fn save(&self) {
-        {
+    /// Saves the progress if it moved. What was delivered is flushed first: after a power cut the
+    /// progress must not lie behind messages that the log has lost.
+    pub(crate) fn save(&self, store: &MessageStore) {
+        let wrapper = {
             let mut state = self.state.lock();
             if !std::mem::take(&mut state.dirty) {
                 return;
             }
             state.version.next(now_ms(), 0);
+            DelayOffsetSerializeWrapper {
+                data_version: Some(state.version.clone()),
+                offset_table: state.offsets.clone(),
+            }
+        };
+        if let Err(error) = store.flush_log() {
+            tracing::warn!(%error, "delayOffset.json is not saved before the log is flushed; it is tried again");
+            self.state.lock().dirty = true;
+            return;
         }
-        if let Err(error) = self.document.save(&self.wrapper().to_pretty()) {
+        if let Err(error) = self.document.save(&wrapper.to_pretty()) {
             tracing::error!(%error, "delayOffset.json cannot be saved; it is tried again");
             self.state.lock().dirty = true;
         }

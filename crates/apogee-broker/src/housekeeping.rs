@@ -98,7 +98,7 @@ pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<Par
         Duration::from_millis(broker.config.flush_consumer_offset_interval.max(100));
     every_blocking(broker, offsets_every, |broker| broker.saved.save_offsets(&broker.offsets));
     let delay_every = Duration::from_millis(broker.config.flush_delay_offset_interval.max(100));
-    every_blocking(broker, delay_every, |broker| broker.delay.save());
+    every_blocking(broker, delay_every, |broker| broker.delay.save(&broker.store));
     broker.tasks.spawn(tell_members(Arc::clone(broker)));
 }
 

@@ -1,6 +1,7 @@
 //! LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: orderly members take queues.
 
 use crate::dispatch::Context;
+use apogee_model::names;
 use apogee_protocol::bodies::{JsonBody, LockBatchRequestBody, LockBatchResponseBody};
 use apogee_protocol::{Response, ResponseCode};
 
@@ -19,6 +20,8 @@ fn parse(context: &Context<'_>) -> Result<(String, String, LockBatchRequestBody)
         .ok_or_else(|| missing("consumerGroup"))?;
     let client =
         body.client_id.take().filter(|text| !text.is_empty()).ok_or_else(|| missing("clientId"))?;
+    names::validate_group(&group)
+        .map_err(|error| Response::error(ResponseCode::INVALID_PARAMETER, error.to_string()))?;
     Ok((group, client, body))
 }
 

@@ -11,10 +11,13 @@
 mod admin;
 mod bad_input;
 mod cases_bodies;
+mod cases_delay;
 mod cases_durability;
+mod cases_frames;
 mod cases_groups;
 mod cases_offsets;
 mod cases_support;
+mod cases_waking;
 mod consume;
 mod delay_and_retry;
 mod harness;
