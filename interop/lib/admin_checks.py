@@ -32,7 +32,8 @@ class Fixture:
         out = admin.run("updateTopic", "-c", CLUSTER, "-t", self.topic, "-r", 4, "-w", 4)
         must(out, rf"create topic to {self.server.broker} success", rf"topicName={self.topic}", "perm=RW-")
         for i in range(12):
-            words = self.admin.ask("send", self.topic, self.producer, f"tag{i % 2}", f"key{i} all", f"body-{i}").split()
+            words = self.admin.ask("send", self.topic, self.producer, f"tag{i % 2}", f"key{i} all", f"body-{i}",
+                                   i % 4).split()  # fmt: skip
             if len(words) != 4:
                 raise AssertionError(f"sending the fixture's messages: {' '.join(words)[:300]}")
             unique, offset_id, queue, offset = words

@@ -25,8 +25,8 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * Runs the real mqadmin commands one after the other in one process, and keeps clients alive for them to see.
  *
  * <p>Input lines are words separated by tabs; answers are {@code @out BASE64-OF-OUTPUT}. The first word says what:
- * {@code admin COMMAND ...}, {@code send TOPIC PRODUCER-GROUP TAG KEY BODY} (answers "MSGID OFFSETID QUEUE OFFSET"),
- * {@code consume TOPIC GROUP} (starts a member that takes everything), {@code consumed} (how many it took),
+ * {@code admin COMMAND ...}, {@code send TOPIC PRODUCER-GROUP TAG KEY BODY QUEUE}
+ * (answers "MSGID OFFSETID QUEUE OFFSET"), {@code consume TOPIC GROUP} (starts a member that takes everything), {@code consumed} (how many it took),
  * {@code close} (ends the producer and the member).
  */
 public final class AdminDriver {
@@ -87,7 +87,7 @@ public final class AdminDriver {
             producer.start();
         }
         Message m = new Message(words[1], words[3], words[4], words[5].getBytes(StandardCharsets.UTF_8));
-        SendResult r = producer.send(m);
+        SendResult r = producer.send(m, (queues, message, arg) -> queues.get((Integer) arg), Integer.valueOf(words[6]));
         out.printf("%s %s %d %d", r.getMsgId(), r.getOffsetMsgId(), r.getMessageQueue().getQueueId(),
             r.getQueueOffset());
     }

@@ -126,12 +126,14 @@ final class Newer {
         Ctx.equal(2, queues.size(), "queues");
         MessageQueue mq = queues.stream().filter(q -> q.getQueueId() == 0).findFirst().orElseThrow();
         c.assign(List.of(mq));
-        c.seekToBegin(mq);
         List<String> even = new ArrayList<>();
         for (int i = 0; i < 40; i += 2) {
             even.add("m" + i);
         }
+        // A seek right after assign races with the client's own first pull; so the first reading is without.
         Ctx.equal(even, poll(c, 20, 20), "polled from queue 0");
+        c.seekToBegin(mq);
+        Ctx.equal(even, poll(c, 20, 20), "polled after seek to the begin");
         c.seek(mq, 15);
         Ctx.equal(even.subList(15, 20), poll(c, 5, 20), "polled after seek 15");
         Ctx.equal(10, (long) c.offsetForTimestamp(mq, times.get(0)), "offset for a time between m19 and m20");
