@@ -25,9 +25,9 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  * Runs the real mqadmin commands one after the other in one process, and keeps clients alive for them to see.
  *
  * <p>Input lines are words separated by tabs; answers are {@code @out BASE64-OF-OUTPUT}. The first word says what:
- * {@code admin COMMAND ...}, {@code send TOPIC PRODUCER-GROUP TAG KEY BODY QUEUE}
- * (answers "MSGID OFFSETID QUEUE OFFSET"), {@code consume TOPIC GROUP} (starts a member that takes everything), {@code consumed} (how many it took),
- * {@code close} (ends the producer and the member).
+ * {@code admin COMMAND ...}, {@code send TOPIC PRODUCER-GROUP TAG KEY BODY QUEUE} (answers "MSGID OFFSETID QUEUE
+ * OFFSET"), {@code consume TOPIC GROUP} (starts a member that takes everything), {@code consumed} (how many it
+ * took), {@code close} (ends the producer and the member).
  */
 public final class AdminDriver {
     private static DefaultMQProducer producer;
