@@ -7,6 +7,9 @@
 )]
 
 mod bench;
+mod cases_process;
+mod cases_routes;
+mod cases_support;
 mod command_line;
 mod embedded;
 mod life;
