@@ -83,6 +83,7 @@ class Tool:
             option = "--" + name.replace("_", "-")
             if value is not None and self.knows(command, option):
                 words += [option, str(value)]
+        os.sync()  # what an earlier load left in the page cache shall not slow this one
         before = cpu_seconds(server.pids())
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit)
         after = cpu_seconds(server.pids())

@@ -5,7 +5,7 @@ One server serves the clients' and the tools' suites; the store suites start ser
 
 import time
 
-from . import admin_checks, drivers, mqadmin, pending, restart_checks, servers, store_checks, toolchain
+from . import admin_checks, drivers, mqadmin, pending, restart_checks, servers, store_checks, tool_checks, toolchain
 
 BASIC = [
     "consume-orderly", "consume-concurrent", "retry", "dlq", "delay", "from-where", "consume-broadcast",
@@ -42,6 +42,8 @@ def everything():
             yield suite, name
     for name in MIXES:
         yield "mix", name
+    for name in tool_checks.NAMES:
+        yield tool_checks.SUITE, name
     for name in admin_checks.NAMES:
         yield "mqadmin", name
     for name in restart_checks.NAMES:
@@ -55,8 +57,9 @@ def run_all(kind, home, report, run_pending=False):
     shared = [s for s in CLIENTS if report.wants_suite(s, CLIENTS[s])]
     mixes = [m for m in MIXES if report.wants("mix", m)]
     admin = [n for n in admin_checks.NAMES if report.wants("mqadmin", n)]
-    if shared or mixes or admin:
-        Shared(kind, home, report, run_pending).run(shared, mixes, admin)
+    tools = [n for n in tool_checks.NAMES if report.wants(tool_checks.SUITE, n)]
+    if shared or mixes or admin or tools:
+        Shared(kind, home, report, run_pending).run(shared, mixes, admin, tools)
     restart_checks.run(kind, home, report)
     store_checks.run(kind, home, report, run_pending)
 
@@ -75,7 +78,7 @@ class Shared:
         self.produced = set()
         self.prefix = f"t{int(time.time()) % 100000}"
 
-    def run(self, suites, mixes, admin):
+    def run(self, suites, mixes, admin, tools):
         self.server = servers.make(self.kind, self.home / "server")
         try:
             self.server.start()
@@ -90,6 +93,7 @@ class Shared:
                 if suite in suites or mixing:
                     self.clients(suite, suite in suites, mixing)
             self.mix(mixes)
+            self.tools(tools)
             if admin and self.admin:
                 for name in admin:
                     why = pending.reason(self.kind, name, self.run_pending)
@@ -105,6 +109,14 @@ class Shared:
             if self.admin:
                 self.admin.close()
             self.server.stop()
+
+    def tools(self, names):
+        try:
+            if names:
+                tool_checks.Tools(self.server, self.report, self.prefix, self.driver("java5")).run(names)
+        except toolchain.Missing as e:
+            for name in names:
+                self.report.skip(tool_checks.SUITE, name, str(e))
 
     def driver(self, suite):
         if suite not in self.drivers:
