@@ -10,7 +10,8 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * One client writes, clients of other versions and languages read. Every client keeps the same contract:
  * topic {@code topic=...}, 40 messages, number i with body "mix-i" (every fourth padded over 4 KiB, so that it
- * is compressed: with zlib, or with codec=LZ4 or ZSTD where the client can), tag "even"/"odd", key "key-i", property "名字"="值-i".
+ * is compressed: with zlib, or with codec=LZ4 or ZSTD where the client can), tag "even"/"odd", key "key-i",
+ * property "名字"="值-i".
  */
 final class Mixing {
     static final int COUNT = 40;

@@ -66,7 +66,8 @@ final class Timing {
         long first = failed.all().stream().filter(g -> g.body().equals("m0")).findFirst().orElseThrow().atMs();
         long again = rec.all().stream().filter(g -> g.body().equals("m0")).findFirst().orElseThrow().storedMs();
         long wait = again - first;
-        Ctx.that(wait >= 9_900 && wait < 14_000, () -> "the first retry was stored after " + wait + " ms, not after 10 s");
+        Ctx.that(wait >= 9_900 && wait < 14_000, () -> "the first retry was stored after " + wait
+            + " ms, not after 10 s");
         ctx.note("first retry stored after " + wait + " ms");
         Ctx.that(ids[0] != null, () -> "no message id");
     }
