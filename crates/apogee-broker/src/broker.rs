@@ -185,6 +185,7 @@ impl Broker {
             config,
         });
         broker.store.set_committed_offsets(Arc::new(Committed(Arc::downgrade(&broker))));
+        broker.offsets.cut_after_crash(&broker.store);
         broker.topics.save()?;
         broker.groups.save()?;
         housekeeping::start(&broker, woken);

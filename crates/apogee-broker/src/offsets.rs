@@ -5,6 +5,7 @@
 //! The table is bounded by groups × topics × queues that exist; deleting a topic or group clears its
 //! part.
 
+use apogee_store::MessageStore;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -50,6 +51,31 @@ impl OffsetTable {
             if let Some((topic, group)) = key.split_once(SEPARATOR) {
                 let topics = groups.entry(group.into()).or_default();
                 topics.entry(topic.into()).or_default().extend(queues);
+            }
+        }
+    }
+
+    /// After a crash that took the end of the log along, takes positions behind the new end back to it:
+    /// else they would pass over the messages that come next. Only queues that are there count.
+    pub(crate) fn cut_after_crash(&self, store: &MessageStore) {
+        if !store.recovery().crashed {
+            return;
+        }
+        let mut groups = self.groups.write();
+        for (group, topics) in groups.iter_mut() {
+            for (topic, queues) in topics {
+                for (queue_id, offset) in queues {
+                    let Some(queue) = store.queue(topic, *queue_id) else { continue };
+                    let end = queue.max_offset();
+                    if *offset > end {
+                        tracing::warn!(
+                            %group, %topic, queue_id, offset, end,
+                            "a crash took messages that this group had read: its position goes back to the end"
+                        );
+                        *offset = end;
+                        self.changes.fetch_add(1, Ordering::AcqRel);
+                    }
+                }
             }
         }
     }

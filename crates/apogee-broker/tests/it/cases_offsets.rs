@@ -232,3 +232,29 @@ async fn an_offset_for_a_queue_that_is_not_there_is_refused_by_its_number() {
     peer.create_topic("T", 2).await;
     assert_eq!(peer.commit("CG", "T", 3, 1).await.response_code(), ResponseCode::SUCCESS);
 }
+
+/// H-07 for a single broker: a power cut takes the end of the log; who had read it misses nothing new.
+#[tokio::test]
+async fn positions_that_a_power_cut_left_behind_the_end_of_the_log_go_back_to_it() {
+    let fixture = Fixture::start().await;
+    let peer = fixture.connect().await;
+    for n in 0..10 {
+        peer.send("T", 0, &n.to_string()).await;
+    }
+    peer.commit("CG", "T", 0, 10).await;
+    peer.commit("Slow", "T", 0, 4).await;
+    let folder = fixture.stop().await.unwrap();
+    let document = folder.path().join("config/consumerOffset.json");
+    let text = std::fs::read_to_string(&document).unwrap();
+    assert!(text.contains("0:10"), "{text}");
+    std::fs::write(&document, text.replace("0:10", "0:15")).unwrap();
+    std::fs::write(folder.path().join("abort"), b"").unwrap();
+    let again = Fixture::open(folder.path(), |_, _| {}).await;
+    let peer = again.connect().await;
+    assert_eq!(peer.position("CG", "T", 0).await, Some(10));
+    assert_eq!(peer.position("Slow", "T", 0).await, Some(4));
+    for n in 10..20 {
+        peer.send("T", 0, &n.to_string()).await;
+    }
+    assert_eq!(peer.pull("T", 0, 10).await.bodies()[0], "10");
+}
