@@ -11,7 +11,7 @@ use apogee_protocol::{FrameError, RemotingCommand, split_frame};
 use bytes::BytesMut;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +19,8 @@ const SMALLEST_READ: usize = 2 * 1024;
 const LARGEST_READ: usize = 256 * 1024;
 /// How long the last answers may take to leave when the server shuts down.
 const GOODBYE: Duration = Duration::from_millis(500);
+/// How long the peer may take to close after we have.
+const LINGER: Duration = Duration::from_millis(300);
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -55,6 +57,23 @@ pub(crate) async fn run<S>(
     }
     connection.end();
     service.closed(&connection);
+    if matches!(end, End::Shutdown | End::Frame(_)) {
+        let_go(&mut stream).await;
+    }
+}
+
+/// Closes in a way that lets the peer read what was written: requests that nobody reads any more would
+/// make the system reset the connection, and a reset takes the last answers along.
+async fn let_go<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
+    let drain = async {
+        let mut unread = BytesMut::with_capacity(SMALLEST_READ);
+        let mut open = stream.shutdown().await.is_ok();
+        while open {
+            unread.clear();
+            open = matches!(stream.read_buf(&mut unread).await, Ok(1..));
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, drain).await;
 }
 
 async fn serve<S>(
