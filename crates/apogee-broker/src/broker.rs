@@ -12,7 +12,7 @@ use crate::dispatch::{Entrance, Lanes};
 use crate::error::BrokerError;
 use crate::groups::GroupTable;
 use crate::housekeeping::{self, Saved};
-use crate::long_polling::LongPolling;
+use crate::long_polling::{LongPolling, ParkedPull};
 use crate::offsets::OffsetTable;
 use crate::queue_locks::QueueLocks;
 use crate::registration::Registration;
@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -184,19 +185,29 @@ impl Broker {
             shutdown,
             config,
         });
-        broker.store.set_committed_offsets(Arc::new(Committed(Arc::downgrade(&broker))));
-        broker.offsets.cut_after_crash(&broker.store);
-        broker.topics.save()?;
-        broker.groups.save()?;
-        housekeeping::start(&broker, woken);
-        delay::start(&broker);
-        for (server, fast) in [(main, false), (fast, true)] {
-            let entrance = Arc::new(Entrance { broker: Arc::clone(&broker), fast });
-            server.start(entrance, broker.shutdown.clone(), &broker.tasks);
-        }
-        broker.registration.first_round(&broker).await;
-        Registration::start(&broker);
+        broker.run((main, fast), woken).await?;
         Ok(broker)
+    }
+
+    /// Starts the tasks, accepts requests, and tells the name servers.
+    async fn run(
+        self: &Arc<Self>,
+        (main, fast): (Server, Server),
+        woken: UnboundedReceiver<Vec<ParkedPull>>,
+    ) -> Result<(), BrokerError> {
+        self.store.set_committed_offsets(Arc::new(Committed(Arc::downgrade(self))));
+        self.offsets.cut_after_crash(&self.store);
+        self.topics.save()?;
+        self.groups.save()?;
+        housekeeping::start(self, woken);
+        delay::start(self);
+        for (server, fast) in [(main, false), (fast, true)] {
+            let entrance = Arc::new(Entrance { broker: Arc::clone(self), fast });
+            server.start(entrance, self.shutdown.clone(), &self.tasks);
+        }
+        self.registration.first_round(self).await;
+        Registration::start(self);
+        Ok(())
     }
 
     /// Where the main port listens.
