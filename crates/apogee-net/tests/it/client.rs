@@ -138,3 +138,38 @@ async fn a_server_that_is_away_is_named() {
     assert!(matches!(error, ClientError::Connect { .. }));
     assert!(error.to_string().contains(&address), "{error}");
 }
+
+/// A listener that answers no connection attempt: its queue is full.
+async fn silent_listener() -> (socket2::Socket, String, Vec<tokio::net::TcpStream>) {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+    socket.bind(&any.into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(Ok(stream)) =
+        tokio::time::timeout(Duration::from_millis(100), tokio::net::TcpStream::connect(address))
+            .await
+    {
+        queued.push(stream);
+        assert!(queued.len() < 100, "the queue does not fill up");
+    }
+    (socket, address.to_string(), queued)
+}
+
+#[tokio::test]
+async fn an_address_that_does_not_answer_holds_up_nobody_who_wants_another() {
+    let server = Running::start(Limits::default());
+    let client = Arc::new(server.client(Limits::default(), Arc::new(NoService)));
+    let (_socket, silent, _queued) = silent_listener().await;
+    let asker = Arc::clone(&client);
+    let stuck = tokio::spawn(async move { asker.connect(&silent).await.map(|_| ()) });
+    tokio::task::yield_now().await;
+    let address = server.address.to_string();
+    let asking = client.invoke(&address, request(ECHO, 0, b"x"), LONG);
+    let answer = tokio::time::timeout(Duration::from_secs(2), asking).await;
+    assert_eq!(&answer.expect("it waits for the other").unwrap().body[..], b"x");
+    assert!(!stuck.is_finished());
+    stuck.abort();
+}
