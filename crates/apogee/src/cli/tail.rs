@@ -7,6 +7,8 @@ use super::Failure;
 use crate::requests::{Queue, RequestError, Requests, Use, name_servers, now_ms};
 use apogee_model::RecordView;
 use apogee_model::compression::Compression;
+use apogee_model::properties::keys;
+use apogee_model::subscription::{ALL_TAGS, split_tags};
 use apogee_protocol::headers::{PullMessageRequestHeader, PullMessageResponseHeader};
 use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode};
 use bytes::Bytes;
@@ -92,6 +94,17 @@ impl From {
 }
 
 impl Tail {
+    /// Whether the record has one of the tags asked for. The broker compares hashes only, and two tags
+    /// may have the same.
+    fn wants(&self, record: &[u8]) -> bool {
+        if self.tag.trim().is_empty() || self.tag.trim() == ALL_TAGS {
+            return true;
+        }
+        let Ok(view) = RecordView::parse(record) else { return true };
+        let tag = view.properties().get(keys::TAGS).unwrap_or_default();
+        split_tags(&self.tag).any(|wanted| wanted == tag)
+    }
+
     pub(super) async fn run(self) -> Result<(), Failure> {
         let from = From::parse(&self.from, now_ms().cast_signed()).ok_or_else(|| {
             let text = "write first, last, a time such as 2026-11-30T12:00:00Z, or -10m";
@@ -192,6 +205,9 @@ impl Reader {
                 break;
             }
             let record = rest.split_to(len);
+            if !self.tail.wants(&record) {
+                continue;
+            }
             if self.sender.send(Ok((self.queue.clone(), record))).await.is_err() {
                 return false;
             }
@@ -257,6 +273,40 @@ fn print(queue: &Queue, record: &[u8], verbose: bool) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apogee_model::record::{self, RecordFields};
+
+    #[test]
+    fn a_foreign_tag_with_an_equal_hash_is_not_wanted() {
+        let tail = |tag: &str| Tail {
+            topic: "T".to_owned(),
+            from: "first".to_owned(),
+            number: None,
+            tag: tag.to_owned(),
+            group: "g".to_owned(),
+            namesrv: None,
+            verbose: false,
+        };
+        let mut bytes = Vec::new();
+        let host = "127.0.0.1:1".parse().unwrap();
+        let fields = RecordFields {
+            topic: "T",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: b"x",
+            properties: b"TAGS\x01BB\x02",
+        };
+        record::encode(&fields, &mut bytes).unwrap();
+        assert!(!tail("Aa").wants(&bytes) && !tail("A || Aa").wants(&bytes));
+        assert!(
+            tail("BB").wants(&bytes) && tail("*").wants(&bytes) && tail("Aa || BB").wants(&bytes)
+        );
+    }
 
     #[test]
     fn places_to_begin_are_words_times_and_spans_ago() {
