@@ -5,9 +5,7 @@ part is there.
 """
 
 PENDING = {
-    "transaction": "not yet: transactions",
     "sql-filter": "not yet: SQL92 filters",
-    "request-reply": "not yet: request and reply",
     "timer": "not yet: timer messages",
     "recall": "not yet: timer messages",
     "pop": "not yet: pop consumption",

@@ -23,7 +23,7 @@ SMALL_FILES = {
 }
 
 
-def run(kind, home, report, run_pending=False):
+def run(kind, home, report):
     for writer, reader in PAIRS:
         if kind == "java" and "apogee" in (writer, reader):
             continue
@@ -33,15 +33,15 @@ def run(kind, home, report, run_pending=False):
             suite = f"store-{writer}-to-{reader}-{how}"
             steps = [s for s in STEPS if report.wants(suite, s)]
             if steps:
-                Pair(suite, writer, reader, how, home / suite, report, run_pending).run(steps)
+                Pair(suite, writer, reader, how, home / suite, report).run(steps)
 
 
 class Pair:
-    def __init__(self, suite, writer, reader, how, home, report, run_pending):
+    def __init__(self, suite, writer, reader, how, home, report):
         self.suite, self.writer, self.reader, self.how = suite, writer, reader, how
         self.home, self.report = home, report
         # What the writing server cannot do yet is left out of the store.
-        self.transactions = pending.reason(writer, "transaction", run_pending) is None
+        self.transactions = pending.reason(writer, "transaction", False) is None
         self.manifest = home / "manifest.tsv"
         self.prefix = f"s{int(time.time()) % 100000}"
 

@@ -61,7 +61,7 @@ def run_all(kind, home, report, run_pending=False):
     if shared or mixes or admin or tools:
         Shared(kind, home, report, run_pending).run(shared, mixes, admin, tools)
     restart_checks.run(kind, home, report)
-    store_checks.run(kind, home, report, run_pending)
+    store_checks.run(kind, home, report)
 
 
 class Shared:
