@@ -1,5 +1,6 @@
 //! D-10: a stored body is exactly what its sender sent, whatever other connections do.
 
+use crate::cases_support::scale;
 use crate::harness::{Fixture, TIMEOUT, pull_header, send_header};
 use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode, split_frame};
 use bytes::{Bytes, BytesMut};
@@ -115,7 +116,8 @@ async fn stored_bodies_are_their_senders_bytes_whatever_other_connections_do() {
     // Not more at one time than an ordinary limit of open files lets a test have.
     let places = Arc::new(Semaphore::new(100));
     let mut lives = Vec::new();
-    for seed in 0..CONNECTIONS {
+    let connections = CONNECTIONS * scale();
+    for seed in 0..connections {
         let place = Arc::clone(&places).acquire_owned().await.unwrap();
         lives.push(tokio::spawn(async move {
             let stored = live(address, seed).await;
@@ -127,7 +129,7 @@ async fn stored_bodies_are_their_senders_bytes_whatever_other_connections_do() {
     for life in lives {
         wanted.extend(life.await.unwrap());
     }
-    assert!(wanted.len() as u64 >= CONNECTIONS, "{}", wanted.len());
+    assert!(wanted.len() as u64 >= connections, "{}", wanted.len());
     let reader = fixture.connect().await;
     for queue in 0..QUEUES as i32 {
         let end = fixture.broker.store().max_offset("Bodies", queue);

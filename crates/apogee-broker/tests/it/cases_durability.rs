@@ -1,6 +1,6 @@
 //! What was acknowledged is kept, what is not kept is not shown, and a full disk is no end.
 
-use crate::cases_support::{Disk, Usage, faults, probe, until};
+use crate::cases_support::{Disk, Usage, faults, probe, scale, until};
 use crate::harness::{Fixture, Peer, TIMEOUT, send_header};
 use apogee_protocol::headers::DeleteTopicRequestHeader;
 use apogee_protocol::{RequestCode, ResponseCode, Str};
@@ -185,7 +185,7 @@ async fn topics_deleted_and_made_again_under_load_harm_neither_the_broker_nor_ot
 
 /// Deletes and makes a topic again, many times.
 async fn keeping_busy(admin: &Peer) {
-    for _ in 0..30 {
+    for _ in 0..30 * scale() {
         admin.create_topic("Gone", 4).await;
         let header =
             DeleteTopicRequestHeader { topic: Str::from_static("Gone"), ..Default::default() };

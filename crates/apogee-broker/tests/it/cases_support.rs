@@ -76,6 +76,11 @@ pub fn faults(disk: &Arc<Disk>) -> Option<Arc<dyn DiskFaults>> {
     Some(Arc::clone(disk) as Arc<dyn DiskFaults>)
 }
 
+/// How many times more than usual a long run wants of everything: `APOGEE_CASES_SCALE`, usually 1.
+pub fn scale() -> u64 {
+    std::env::var("APOGEE_CASES_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Waits until `done` holds. For states that nobody tells of.
 pub async fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();

@@ -1,7 +1,7 @@
 //! What a process costs, and what its sudden death costs.
 #![cfg(target_os = "linux")]
 
-use crate::cases_support::{Peer, frame, memory_kib, send_command};
+use crate::cases_support::{Peer, frame, memory_kib, scale, send_command};
 use crate::process::{Serving, succeed};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -62,23 +62,23 @@ async fn idle_connections_cost_little_even_after_large_frames() {
 /// what was deleted leaves neither files nor entries, and memory does not follow the number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn topics_that_come_and_go_leave_nothing_behind() {
-    const ROUNDS: usize = 90;
+    let rounds = 90 * scale();
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start(folder.path(), &[]);
     let peer = Peer::connect(&serving.address("broker")).await;
     let mut warm = 0;
-    for n in 0..ROUNDS {
+    for n in 0..rounds {
         let topic = format!("Churn{n}");
         peer.create_topic(&topic, 6).await;
         peer.send_all(&topic, "", vec![Bytes::from_static(b"x")]).await;
         assert_eq!(peer.pull(&topic, 0, 1_000).await.0.len(), 1);
         peer.delete_topic(&topic).await;
-        if n == ROUNDS / 3 {
+        if n == rounds / 3 {
             warm = memory_kib(serving.pid(), "RssAnon");
         }
     }
     let grown = memory_kib(serving.pid(), "RssAnon").saturating_sub(warm);
-    assert!(grown < 4 * 1024, "{grown} KiB more after {ROUNDS} topics");
+    assert!(grown < 4 * 1024, "{grown} KiB more after {rounds} topics");
     let data = folder.path().join("data");
     for file in ["config/topics.json", "config/consumerOffset.json"] {
         let text = std::fs::read_to_string(data.join(file)).unwrap_or_default();

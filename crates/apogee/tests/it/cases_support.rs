@@ -120,6 +120,11 @@ pub(crate) fn frame(command: &RemotingCommand) -> Vec<u8> {
     out.to_vec()
 }
 
+/// How many times more than usual a long run wants of everything: `APOGEE_CASES_SCALE`, usually 1.
+pub(crate) fn scale() -> usize {
+    std::env::var("APOGEE_CASES_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// KiB of a process by a line of its status, such as `VmRSS` or `RssAnon`.
 pub(crate) fn memory_kib(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
