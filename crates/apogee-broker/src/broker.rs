@@ -19,6 +19,7 @@ use crate::registration::Registration;
 use crate::send_backs::SendBacks;
 use crate::stats::Stats;
 use crate::topics::TopicTable;
+use crate::transaction::{self, Transactions};
 use apogee_model::id::UniqueIdMaker;
 use apogee_model::names::SCHEDULE_TOPIC;
 use apogee_model::properties::keys;
@@ -69,6 +70,7 @@ pub struct Broker {
     pub(crate) delay: DelayOffsets,
     pub(crate) delay_wake: Arc<Notify>,
     pub(crate) send_backs: SendBacks,
+    pub(crate) transactions: Transactions,
     pub(crate) registration: Registration,
     pub(crate) lanes: Lanes,
     pub(crate) stats: Stats,
@@ -149,6 +151,8 @@ impl Broker {
         let (tasks, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let offsets = OffsetTable::default();
         let saved = Saved::load(&config_dir, &offsets)?;
+        let store_host = SocketAddr::new(config.broker_ip1, config.listen_port);
+        let (offsets, transactions) = open_transactions(&store, offsets, store_host).await?;
         let broker = Arc::new(Self {
             topics: TopicTable::load(&config_dir, &config)?,
             groups: GroupTable::load(&config_dir, &config)?,
@@ -158,7 +162,7 @@ impl Broker {
                 config.query_thread_pool_queue_capacity,
                 config.admin_broker_thread_pool_queue_capacity,
             ),
-            store_host: SocketAddr::new(config.broker_ip1, config.listen_port),
+            store_host,
             added_properties_len: added_properties_len(&config),
             unique_ids: UniqueIdMaker::new(
                 config.broker_ip1,
@@ -176,6 +180,7 @@ impl Broker {
             polling,
             delay_wake,
             send_backs: SendBacks::default(),
+            transactions,
             stats: Stats::new(now_ms()),
             changed_groups: Mutex::default(),
             groups_changed: Notify::new(),
@@ -201,6 +206,7 @@ impl Broker {
         self.groups.save()?;
         housekeeping::start(self, woken);
         delay::start(self);
+        transaction::start(self);
         for (server, fast) in [(main, false), (fast, true)] {
             let entrance = Arc::new(Entrance { broker: Arc::clone(self), fast });
             server.start(entrance, self.shutdown.clone(), &self.tasks);
@@ -250,6 +256,7 @@ impl Broker {
         if tokio::time::timeout(STOP_PATIENCE, self.tasks.wait()).await.is_err() {
             tracing::warn!("some tasks did not end in time");
         }
+        self.transactions.close(&self.store, self.store_host, &self.offsets, now_ms());
         self.save_all();
         if let Some(threads) = self.threads.lock().take() {
             threads.stop();
@@ -384,6 +391,25 @@ impl std::fmt::Debug for Broker {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
+}
+
+/// Reads which transactions wait for their end. That may take a while: not on a worker.
+async fn open_transactions(
+    store: &Arc<MessageStore>,
+    offsets: OffsetTable,
+    host: SocketAddr,
+) -> Result<(OffsetTable, Transactions), BrokerError> {
+    let store = Arc::clone(store);
+    let open = move || {
+        Transactions::open(&store, &offsets, host, now_ms()).map(|opened| (offsets, opened))
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened
+        .map_err(|error| BrokerError::Config(format!("reading the transactions failed: {error}")))?
+        .map_err(|source| BrokerError::Io {
+            what: "read the transactions that wait".to_owned(),
+            source,
+        })
 }
 
 /// Bytes that the broker's own properties take, with room for a unique id.

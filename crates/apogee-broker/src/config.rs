@@ -69,6 +69,17 @@ pub struct BrokerConfig {
     pub channel_expired_timeout: i64,
     /// Number of delay levels, from the store's `messageDelayLevel`.
     pub delay_levels: i32,
+    /// Age up to which no producer is asked about its half message.
+    pub transaction_time_out: i64,
+    /// Checks before a half message goes to `TRANS_CHECK_MAX_TIME_TOPIC`.
+    pub transaction_check_max: i32,
+    /// Interval of check rounds.
+    pub transaction_check_interval: u64,
+    /// Whether half messages are refused.
+    pub reject_transaction_message: bool,
+    /// Half messages that may wait for their end; at the limit new ones are answered SYSTEM_BUSY. Each
+    /// takes about 200 bytes of memory. No setting of the original.
+    pub max_pending_transactions: usize,
     /// Every setting with its value as text, sorted by key, for tools that ask.
     pub all_settings: Vec<(String, String)>,
     /// Results of a query by unique key at most.
@@ -108,6 +119,11 @@ impl Default for BrokerConfig {
             query_thread_pool_queue_capacity: 20_000,
             admin_broker_thread_pool_queue_capacity: 10_000,
             channel_expired_timeout: 120_000,
+            transaction_time_out: 6_000,
+            transaction_check_max: 15,
+            transaction_check_interval: 30_000,
+            reject_transaction_message: false,
+            max_pending_transactions: 500_000,
             all_settings: Vec::new(),
             delay_levels: 18,
             default_query_max_num: 32,

@@ -6,7 +6,9 @@
 //! hold a permit of their lane; a lane without permits answers SYSTEM_BUSY.
 
 use crate::broker::Broker;
-use crate::processor::{admin, client, offset, query, queue_lock, reply, send_back};
+use crate::processor::{
+    admin, client, end_transaction, offset, query, queue_lock, reply, send_back,
+};
 use apogee_net::{Connection, OutBuffer, Service};
 use apogee_protocol::{HeaderError, RemotingCommand, ReplyTo, RequestCode, Response, ResponseCode};
 use std::future::Future;
@@ -93,6 +95,7 @@ pub static TABLE: &[Entry] = {
         entry(C::SEND_REPLY_MESSAGE, Lane::Send, Relay(reply::serve)),
         entry(C::SEND_REPLY_MESSAGE_V2, Lane::Send, Relay(reply::serve)),
         entry(C::CONSUMER_SEND_MSG_BACK, Lane::Send, Inline(send_back::serve)),
+        entry(C::END_TRANSACTION, Lane::Send, Inline(end_transaction::serve)),
         entry(C::PULL_MESSAGE, Lane::Pull, Pull),
         entry(C::LITE_PULL_MESSAGE, Lane::Pull, Pull),
         entry(C::QUERY_MESSAGE, Lane::Query, Blocking(query::query_message)),

@@ -2,8 +2,8 @@
 //!
 //! Reading order: `broker` is the whole and its start and stop; `dispatch` is the table of requests;
 //! `processor` has the handlers; the tables (`topics`, `groups`, `offsets`, `clients`, `queue_locks`,
-//! `long_polling`) each own one piece of state; `delay`, `registration` and `housekeeping` are the tasks
-//! that run by themselves.
+//! `long_polling`) each own one piece of state; `delay`, `transaction`, `registration` and
+//! `housekeeping` run by themselves.
 //!
 //! What always holds: a table's lock is never held while another table is called or across an `.await`;
 //! what a document holds was loaded before it is saved.
@@ -25,6 +25,7 @@ mod topics;
 mod delay;
 mod housekeeping;
 mod registration;
+mod transaction;
 
 mod clock;
 mod stats;

@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod client;
+pub(crate) mod end_transaction;
 pub(crate) mod offset;
 pub(crate) mod pull;
 pub(crate) mod query;

@@ -3,6 +3,7 @@
 
 use crate::broker::Broker;
 use crate::processor::send::Scan;
+use crate::transaction;
 use apogee_model::names::{self, DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC};
 use apogee_model::properties::{PropertyMap, keys};
 use apogee_model::sys_flag;
@@ -158,17 +159,21 @@ pub(crate) fn retarget(
         map.remove(keys::DELAY);
         return Ok(Some(map.encode()));
     }
-    let transaction = sys_flag::transaction_type(header.sys_flag);
-    if scan.transaction || transaction == sys_flag::TRANSACTION_PREPARED {
-        return Err(Response::error(
-            ResponseCode::NO_PERMISSION,
-            format!(
-                "the broker[{}] sending transaction message is forbidden: transactions are not supported yet",
-                broker.config.address()
-            ),
+    // A retry that an old client sends itself carries the property of the message it retries.
+    let retry = header.reconsume_times.unwrap_or(0) > 0 && scan.delay_level > 0;
+    if scan.transaction && !retry {
+        if scan.timer {
+            return Err(illegal(
+                "a half message cannot have an arbitrary delay: use a delay level",
+            ));
+        }
+        let map = edited.get_or_insert_with(|| PropertyMap::parse(raw));
+        half(broker, map, target)?;
+    } else if sys_flag::transaction_type(target.sys_flag) == sys_flag::TRANSACTION_PREPARED {
+        return Err(illegal(
+            "its sysFlag says half message, but property TRAN_MSG is not \"true\"",
         ));
-    }
-    if scan.delay_level > 0 {
+    } else if scan.delay_level > 0 {
         let map = edited.get_or_insert_with(|| PropertyMap::parse(raw));
         delay(broker, map, target, scan.delay_level);
     } else if scan.timer {
@@ -178,6 +183,31 @@ pub(crate) fn retarget(
         ));
     }
     Ok(edited.map(|map| map.encode()))
+}
+
+/// Turns a message to the half queue, if half messages are taken.
+fn half(broker: &Broker, map: &mut PropertyMap, target: &mut Target) -> Result<(), Response> {
+    if broker.config.reject_transaction_message {
+        return Err(Response::error(
+            ResponseCode::NO_PERMISSION,
+            format!(
+                "the broker[{}] sending transaction message is forbidden (rejectTransactionMessage)",
+                broker.config.broker_ip1
+            ),
+        ));
+    }
+    let (waiting, limit) =
+        (broker.transactions.waiting(&broker.store), broker.config.max_pending_transactions);
+    if waiting >= limit {
+        return Err(Response::error(
+            ResponseCode::SYSTEM_BUSY,
+            format!(
+                "[OVERLOAD]{waiting} half messages wait for their end, {limit} may: commit or roll back first"
+            ),
+        ));
+    }
+    transaction::to_half(map, target);
+    Ok(())
 }
 
 /// Turns a message to the delay topic; `map` gets what brings it back.

@@ -203,8 +203,15 @@ async fn oversize_bodies_and_properties_are_illegal_and_neighbours_stay_intact()
 async fn what_is_not_supported_yet_is_refused_and_not_stored() {
     let fixture = Fixture::start().await;
     let peer = fixture.connect().await;
-    let half = peer.try_send(&send_header("T", 0, "TRAN_MSG\u{1}true\u{2}"), b"x").await;
-    assert_eq!(half.response_code(), ResponseCode::NO_PERMISSION);
+    let mut prepared = send_header("T", 0, "");
+    prepared.sys_flag = 4;
+    let timed = send_header("T", 0, "TRAN_MSG\u{1}true\u{2}TIMER_DELAY_SEC\u{1}5\u{2}");
+    for header in [prepared, timed] {
+        assert_eq!(
+            peer.try_send(&header, b"x").await.response_code(),
+            ResponseCode::MESSAGE_ILLEGAL
+        );
+    }
     for timer in
         ["TIMER_DELAY_SEC\u{1}5\u{2}", "TIMER_DELIVER_MS\u{1}9\u{2}", "TIMER_DELAY_MS\u{1}x\u{2}"]
     {

@@ -27,3 +27,6 @@ mod membership;
 mod reply;
 mod restart;
 mod send;
+mod transaction;
+mod transaction_kit;
+mod transaction_restart;

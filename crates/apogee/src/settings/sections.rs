@@ -195,6 +195,10 @@ bindings!(BROKER: BrokerConfig {
     "pullThreadPoolQueueCapacity" => pull_thread_pool_queue_capacity,
     "queryThreadPoolQueueCapacity" => query_thread_pool_queue_capacity,
     "adminBrokerThreadPoolQueueCapacity" => admin_broker_thread_pool_queue_capacity,
+    "transactionTimeOut" => transaction_time_out,
+    "transactionCheckMax" => transaction_check_max,
+    "transactionCheckInterval" => transaction_check_interval,
+    "rejectTransactionMessage" => reject_transaction_message,
     "channelExpiredTimeout" => channel_expired_timeout,
     "defaultQueryMaxNum" => default_query_max_num,
 });
