@@ -5,7 +5,6 @@ part is there.
 """
 
 PENDING = {
-    "sql-filter": "not yet: SQL92 filters",
     "timer": "not yet: timer messages",
     "recall": "not yet: timer messages",
     "pop": "not yet: pop consumption",

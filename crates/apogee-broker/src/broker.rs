@@ -10,6 +10,7 @@ use crate::config::BrokerConfig;
 use crate::delay::{self, DelayOffsets};
 use crate::dispatch::{Entrance, Lanes};
 use crate::error::BrokerError;
+use crate::filters::FilterTable;
 use crate::groups::GroupTable;
 use crate::housekeeping::{self, Saved};
 use crate::long_polling::{LongPolling, ParkedPull};
@@ -62,6 +63,7 @@ pub struct Broker {
     pub(crate) store: Arc<MessageStore>,
     pub(crate) topics: TopicTable,
     pub(crate) groups: GroupTable,
+    pub(crate) filters: FilterTable,
     pub(crate) offsets: OffsetTable,
     pub(crate) saved: Saved,
     pub(crate) clients: Clients,
@@ -156,6 +158,7 @@ impl Broker {
         let broker = Arc::new(Self {
             topics: TopicTable::load(&config_dir, &config)?,
             groups: GroupTable::load(&config_dir, &config)?,
+            filters: FilterTable::load(&config_dir, config.filter_data_clean_time_span)?,
             delay: DelayOffsets::load(&config_dir)?,
             registration: Registration::new(&config, shutdown.clone(), tasks.clone()),
             lanes: Lanes::new(
@@ -266,10 +269,11 @@ impl Broker {
         }
     }
 
-    /// Saves what changes all the time: offsets of groups and of delay levels.
+    /// Saves what changes all the time: offsets of groups and of delay levels, filters.
     pub(crate) fn save_all(&self) {
         self.saved.save_offsets(&self.offsets);
         self.delay.save(&self.store);
+        self.filters.save();
     }
 
     /// The broker's permission bits.
@@ -361,6 +365,9 @@ impl Broker {
             tracing::info!(
                 group = %departure.group, client_id = %departure.client_id, freed_locks = freed, "member left"
             );
+        }
+        if self.clients.consumer_group(&departure.group).is_none() {
+            self.filters.group_left(&departure.group, now_ms());
         }
         self.group_changed(&departure.group);
     }

@@ -5,6 +5,7 @@
 //! subscriptions is answered by the caller, who tells the others. Short locks; the table's comes before a
 //! group's.
 
+use crate::filters::is_tag_type;
 use apogee_model::{MessageFilter, TagFilter, subscription};
 use apogee_net::Connection;
 use apogee_protocol::LanguageCode;
@@ -42,10 +43,12 @@ pub(crate) struct Subscription {
 
 impl Subscription {
     /// Compiles a subscription by tags. Hashes that the client computed count as they are; a client
-    /// that sent none gets them from its expression.
+    /// that sent none gets them from its expression. Expressions of other types are the business of
+    /// `filters`.
     pub(crate) fn compile(data: SubscriptionData) -> Self {
         let expression = data.sub_string.as_deref().unwrap_or(subscription::ALL_TAGS);
-        let filter = if expression == subscription::ALL_TAGS || data.class_filter_mode {
+        let by_tags = is_tag_type(data.expression_type.as_deref());
+        let filter = if expression == subscription::ALL_TAGS || data.class_filter_mode || !by_tags {
             TagFilter::All
         } else if data.code_set.is_empty() {
             TagFilter::parse(expression).unwrap_or(TagFilter::All)

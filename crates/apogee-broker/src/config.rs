@@ -84,6 +84,10 @@ pub struct BrokerConfig {
     pub all_settings: Vec<(String, String)>,
     /// Results of a query by unique key at most.
     pub default_query_max_num: i32,
+    /// Whether consumers may filter by SQL92 expressions over properties.
+    pub enable_property_filter: bool,
+    /// How long a SQL92 filter is kept after its last subscriber left.
+    pub filter_data_clean_time_span: i64,
 }
 
 impl Default for BrokerConfig {
@@ -127,6 +131,8 @@ impl Default for BrokerConfig {
             all_settings: Vec::new(),
             delay_levels: 18,
             default_query_max_num: 32,
+            enable_property_filter: false,
+            filter_data_clean_time_span: 24 * 3600 * 1000,
         }
     }
 }

@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 const POLLING_EVERY: Duration = Duration::from_millis(500);
 /// How often silent clients are looked for.
 const CLIENTS_EVERY: Duration = Duration::from_secs(10);
+/// How often filters are saved, if they changed.
+const FILTERS_EVERY: Duration = Duration::from_secs(10);
 /// Changes of a group within this time are told at once: a hundred members that leave together must
 /// not cause a hundred rebalances.
 const MERGE_CHANGES: Duration = Duration::from_millis(50);
@@ -99,6 +101,7 @@ pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<Par
     every_blocking(broker, offsets_every, |broker| broker.saved.save_offsets(&broker.offsets));
     let delay_every = Duration::from_millis(broker.config.flush_delay_offset_interval.max(100));
     every_blocking(broker, delay_every, |broker| broker.delay.save(&broker.store));
+    every_blocking(broker, FILTERS_EVERY, |broker| broker.filters.save());
     broker.tasks.spawn(tell_members(Arc::clone(broker)));
 }
 

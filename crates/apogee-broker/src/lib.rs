@@ -1,9 +1,9 @@
 //! The broker: turns remoting requests into store operations.
 //!
 //! Reading order: `broker` is the whole and its start and stop; `dispatch` is the table of requests;
-//! `processor` has the handlers; the tables (`topics`, `groups`, `offsets`, `clients`, `queue_locks`,
-//! `long_polling`) each own one piece of state; `delay`, `transaction`, `registration` and
-//! `housekeeping` run by themselves.
+//! `processor` has the handlers; the tables (`topics`, `groups`, `filters`, `offsets`, `clients`,
+//! `queue_locks`, `long_polling`) each own one piece of state; `delay`, `transaction`, `registration`
+//! and `housekeeping` run by themselves.
 //!
 //! What always holds: a table's lock is never held while another table is called or across an `.await`;
 //! what a document holds was loaded before it is saved.
@@ -15,6 +15,7 @@ mod error;
 mod processor;
 
 mod clients;
+mod filters;
 mod groups;
 mod long_polling;
 mod offsets;

@@ -1,10 +1,13 @@
 //! Heartbeats, farewells, and who is in a group.
 
 use crate::clients::Member;
+use crate::config::BrokerConfig;
 use crate::dispatch::Context;
+use crate::filters::is_tag_type;
 use crate::processor::send_rules::{PERM_READ, PERM_WRITE};
 use apogee_model::names;
-use apogee_model::subscription::EXPRESSION_TAG;
+use apogee_model::sql::Expression;
+use apogee_model::subscription::EXPRESSION_SQL92;
 use apogee_protocol::bodies::{
     CheckClientRequestBody, ConsumerData, GetConsumerListByGroupResponseBody, HeartbeatData,
     JsonBody,
@@ -94,6 +97,10 @@ fn register_consumer(
         broker.topics.create_internal(&retry, config.retry_queue_nums, PERM_READ | PERM_WRITE);
         broker.register_soon();
     }
+    if !without_subscriptions {
+        // Before the subscription is known: a pull that finds one must find the other.
+        broker.filters.heartbeat(&group, &data.subscription_data_set, context.now);
+    }
     let change = broker.clients.register_consumer(data, member.clone(), without_subscriptions);
     if (change.members || change.subscriptions) && config.notify_consumer_ids_changed_enable {
         broker.group_changed(&group);
@@ -115,20 +122,35 @@ pub(crate) fn unregister_client(context: &Context<'_>) -> Handled {
     Ok(Response::success())
 }
 
+/// Whether messages can be selected by expressions of this type, which is none by tags.
+pub(crate) fn check_supported(config: &BrokerConfig, kind: &str) -> Result<(), Response> {
+    let sql = kind == EXPRESSION_SQL92;
+    if sql && config.enable_property_filter {
+        return Ok(());
+    }
+    let hint = if sql { " (enablePropertyFilter is false)" } else { "" };
+    Err(Response::error(
+        ResponseCode::SYSTEM_ERROR,
+        format!("The broker does not support consumer to filter message by {kind}{hint}"),
+    ))
+}
+
 /// CHECK_CLIENT_CONFIG: can this broker filter as the client wants?
 pub(crate) fn check_client_config(context: &Context<'_>) -> Handled {
     let body: CheckClientRequestBody = context.body()?;
     let Some(subscription) = body.subscription_data else {
         return Ok(Response::success());
     };
-    match subscription.expression_type.as_deref().filter(|kind| !kind.is_empty()) {
-        None | Some(EXPRESSION_TAG) => Ok(Response::success()),
-        Some(kind) => Err(Response::error(
-            ResponseCode::SYSTEM_ERROR,
-            format!(
-                "The broker does not support consumer to filter message by {kind} (enablePropertyFilter is false)"
-            ),
-        )),
+    let kind = subscription.expression_type.as_deref();
+    if is_tag_type(kind) {
+        return Ok(Response::success());
+    }
+    check_supported(&context.broker.config, kind.unwrap_or_default())?;
+    match Expression::parse(subscription.sub_string.as_deref().unwrap_or_default()) {
+        Ok(_) => Ok(Response::success()),
+        Err(error) => {
+            Err(Response::error(ResponseCode::SUBSCRIPTION_PARSE_FAILED, error.to_string()))
+        }
     }
 }
 

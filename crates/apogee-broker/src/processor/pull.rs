@@ -6,9 +6,11 @@
 
 use crate::broker::Broker;
 use crate::clients::Subscription;
+use crate::filters::{Missing, is_tag_type};
 use crate::long_polling::ParkedPull;
+use crate::processor::client::check_supported;
 use crate::processor::send_rules::PERM_READ;
-use apogee_model::subscription::{EXPRESSION_SQL92, EXPRESSION_TAG};
+use apogee_model::sql::Expression;
 use apogee_model::{MessageFilter, TagFilter};
 use apogee_net::Connection;
 use apogee_protocol::bodies::{SubscriptionGroupConfig, TopicConfig};
@@ -253,18 +255,8 @@ fn subscription(
     group_config: &SubscriptionGroupConfig,
 ) -> Result<Arc<dyn MessageFilter>, Response> {
     let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
-    let kind =
-        header.expression_type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or(EXPRESSION_TAG);
     if header.sys_flag & FLAG_SUBSCRIPTION != 0 {
-        no_sql(kind)?;
-        let expression = header.subscription.as_deref().unwrap_or_default();
-        let filter = TagFilter::parse(expression).map_err(|error| {
-            refuse(
-                ResponseCode::SUBSCRIPTION_PARSE_FAILED,
-                format!("parse the consumer's subscription failed: {error}"),
-            )
-        })?;
-        return Ok(Arc::new(filter));
+        return inline_filter(broker, header);
     }
     let members = broker.clients.consumer_group(group).ok_or_else(|| {
         refuse(
@@ -301,19 +293,73 @@ fn subscription(
             ),
         ));
     }
-    no_sql(found.data.expression_type.as_deref().unwrap_or(EXPRESSION_TAG))?;
-    Ok(Arc::clone(&found.filter))
+    registered_filter(broker, header, &found)
 }
 
-fn no_sql(kind: &str) -> Result<(), Response> {
-    if kind == EXPRESSION_TAG {
-        return Ok(());
+/// The filter of a request that brings its expression along.
+fn inline_filter(
+    broker: &Broker,
+    header: &PullMessageRequestHeader,
+) -> Result<Arc<dyn MessageFilter>, Response> {
+    let text = header.subscription.as_deref().unwrap_or_default();
+    let refused = |reason: String| {
+        refuse(
+            ResponseCode::SUBSCRIPTION_PARSE_FAILED,
+            format!("parse the consumer's subscription failed: {reason}"),
+        )
+    };
+    let kind = header.expression_type.as_deref();
+    if is_tag_type(kind) {
+        let filter = TagFilter::parse(text).map_err(|error| refused(error.to_string()))?;
+        return Ok(Arc::new(filter));
     }
-    let hint = if kind == EXPRESSION_SQL92 { " (enablePropertyFilter is false)" } else { "" };
-    Err(refuse(
-        ResponseCode::SYSTEM_ERROR,
-        format!("The broker does not support consumer to filter message by {kind}{hint}"),
-    ))
+    check_supported(&broker.config, kind.unwrap_or_default())?;
+    if let Ok(known) = broker.filters.find(&header.consumer_group, &header.topic, i64::MIN)
+        && known.source() == text
+    {
+        return Ok(known);
+    }
+    let filter = Expression::parse(text).map_err(|error| refused(error.to_string()))?;
+    Ok(Arc::new(filter))
+}
+
+/// The filter that the group's heartbeats told.
+fn registered_filter(
+    broker: &Broker,
+    header: &PullMessageRequestHeader,
+    found: &Subscription,
+) -> Result<Arc<dyn MessageFilter>, Response> {
+    let kind = found.data.expression_type.as_deref();
+    if is_tag_type(kind) {
+        return Ok(Arc::clone(&found.filter));
+    }
+    check_supported(&broker.config, kind.unwrap_or_default())?;
+    let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
+    let missing = match broker.filters.find(group, topic, header.sub_version) {
+        Ok(filter) => return Ok(filter),
+        Err(missing) => missing,
+    };
+    Err(match missing {
+        Missing::Unknown => refuse(
+            ResponseCode::FILTER_DATA_NOT_EXIST,
+            format!(
+                "The broker's consumer filter data is not exist! No heartbeat of {group} brought it for {topic}"
+            ),
+        ),
+        Missing::Unusable(error) => refuse(
+            ResponseCode::FILTER_DATA_NOT_EXIST,
+            format!(
+                "The broker's consumer filter data is not exist! Your expression is wrong: {error}"
+            ),
+        ),
+        Missing::Older(version) => refuse(
+            ResponseCode::FILTER_DATA_NOT_LATEST,
+            format!(
+                "the consumer's consumer filter data not latest: {version} on record, {} asked for",
+                header.sub_version
+            ),
+        ),
+    })
 }
 
 fn read(broker: &Broker, pull: &PullRequest, offset: i64) -> ReadPlan {

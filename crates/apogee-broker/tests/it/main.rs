@@ -22,6 +22,7 @@ mod cases_support;
 mod cases_waking;
 mod consume;
 mod delay_and_retry;
+mod filters;
 mod harness;
 mod membership;
 mod reply;

@@ -201,6 +201,8 @@ bindings!(BROKER: BrokerConfig {
     "rejectTransactionMessage" => reject_transaction_message,
     "channelExpiredTimeout" => channel_expired_timeout,
     "defaultQueryMaxNum" => default_query_max_num,
+    "enablePropertyFilter" => enable_property_filter,
+    "filterDataCleanTimeSpan" => filter_data_clean_time_span,
 });
 
 bindings!(STORE: StoreConfig {
