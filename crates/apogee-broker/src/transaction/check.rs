@@ -6,7 +6,7 @@
 //! group is asked. A half message that cannot be read, or that names no group, topic or queue, is given
 //! up by itself; the others go on. Age is counted from the store time by this broker's clock.
 
-use super::half::{copy_properties, half_of, question};
+use super::half::{copy_properties, half_of, question_body};
 use super::ledger::{Due, Half, Outcome, Pending, Rules};
 use super::{Transactions, append, follow};
 use crate::broker::Broker;
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// How often offsets are committed and the half queue is read on.
 const TICK: Duration = Duration::from_secs(1);
+/// Questions that wait for one flush of the log.
+const QUESTIONS: usize = 64;
 /// How long a round may take; the next one goes on.
 const ROUND: Duration = Duration::from_secs(60);
 
@@ -74,42 +76,66 @@ fn round(broker: &Broker) {
         state.ledger.due(now, &rules)
     };
     let (began, count) = (Instant::now(), due.len());
+    let mut questions = Vec::new();
     for (done, (offset, physical, what)) in due.into_iter().enumerate() {
         if broker.shutdown.is_cancelled() || began.elapsed() > ROUND {
             tracing::info!(done, count, "a check round was cut short; the next one goes on");
-            return;
+            break;
         }
-        if let Err(error) = visit(broker, offset, physical, what) {
-            tracing::warn!(offset, %error, "a check round stopped at a half message; it is tried again");
-            return;
+        match visit(broker, offset, physical, what) {
+            Ok(question) => questions.extend(question),
+            Err(error) => {
+                tracing::warn!(offset, %error, "a check round stopped at a half message; it is tried again");
+                break;
+            }
+        }
+        if questions.len() >= QUESTIONS {
+            ask(broker, &mut questions);
         }
     }
+    ask(broker, &mut questions);
 }
 
-/// Does what is due for one transaction, unless it has ended meanwhile.
-fn visit(broker: &Broker, offset: i64, physical: i64, what: Due) -> Result<(), AppendError> {
-    let bytes = match broker.store.get_by_physical_offset(physical, None) {
+/// Does what is due for one transaction, unless it has ended meanwhile. Answers what its producer is to
+/// be asked.
+fn visit(
+    broker: &Broker,
+    offset: i64,
+    physical: i64,
+    what: Due,
+) -> Result<Option<Question>, AppendError> {
+    let store = &broker.store;
+    if physical >= store.max_physical_offset() {
+        // Its copy is not on the disk yet, and so not readable.
+        return Ok(None);
+    }
+    let bytes = match store.get_by_physical_offset(physical, None) {
         Ok(bytes) => bytes,
         Err(error) => {
             tracing::error!(offset, physical, %error, "a half message cannot be read; it is tried again");
-            return Ok(());
+            return Ok(None);
         }
     };
     let Some(Ok(record)) = bytes.as_deref().map(RecordView::parse) else {
         tracing::error!(offset, physical, "a half message is no longer in the log and is given up");
-        return broker.transactions.drop_lost(broker, offset);
+        broker.transactions.drop_unread(broker, offset)?;
+        return Ok(None);
     };
     if what == Due::Discard {
-        return broker.transactions.discard(broker, offset, &record);
+        broker.transactions.discard(broker, offset, &record)?;
+        return Ok(None);
     }
-    let Some((copy, properties)) = broker.transactions.put_back(broker, offset, &record, what)?
-    else {
-        return Ok(());
-    };
-    if what == Due::Check {
-        ask(broker, &record, &copy, &properties);
-    }
-    Ok(())
+    let copied = broker.transactions.put_back(broker, offset, &record, what)?;
+    let copied = copied.filter(|_| what == Due::Check);
+    Ok(copied.and_then(|(copy, properties)| question(broker, &record, &copy, &properties)))
+}
+
+/// An error that the same append would have again.
+fn is_permanent(error: &AppendError) -> bool {
+    matches!(
+        error,
+        AppendError::Illegal(_) | AppendError::TooLarge { .. } | AppendError::Unsupported(_)
+    )
 }
 
 impl Transactions {
@@ -134,11 +160,7 @@ impl Transactions {
         };
         let placed = match append(&broker.store, fields, now) {
             Ok(placed) => placed,
-            Err(
-                error @ (AppendError::Illegal(_)
-                | AppendError::TooLarge { .. }
-                | AppendError::Unsupported(_)),
-            ) => {
+            Err(error) if is_permanent(&error) => {
                 // It can never be put back, so it must not wait for that for ever.
                 tracing::error!(offset, %error, "a half message cannot be put back and is discarded");
                 drop(state);
@@ -182,7 +204,13 @@ impl Transactions {
             store_host: broker.store_host,
             ..record.fields()
         };
-        append(&broker.store, fields, now)?;
+        match append(&broker.store, fields, now) {
+            // The half queue still has it.
+            Err(error) if is_permanent(&error) => {
+                tracing::error!(offset, %error, "a half message cannot be moved and is given up");
+            }
+            stored => drop(stored?),
+        }
         let offsets = state.ledger.end(offset, Outcome::Discarded).unwrap_or_default();
         state.ops_due.extend(offsets);
         state.write_due_ops(&broker.store, broker.store_host, now);
@@ -191,7 +219,7 @@ impl Transactions {
     }
 
     /// Ends a transaction whose half message is gone.
-    fn drop_lost(&self, broker: &Broker, offset: i64) -> Result<(), AppendError> {
+    fn drop_unread(&self, broker: &Broker, offset: i64) -> Result<(), AppendError> {
         let mut state = self.state.lock();
         state.end_with_op(broker, offset, Outcome::Discarded, now_ms())?;
         self.note(&state.ledger);
@@ -221,22 +249,24 @@ fn tell_discarded(pending: &Pending, record: &RecordView<'_>) {
     );
 }
 
-/// Asks a producer of the group how its transaction ended.
-fn ask(broker: &Broker, record: &RecordView<'_>, copy: &Half, properties: &[u8]) {
+/// A question to a member of a producer group.
+struct Question {
+    group: Box<str>,
+    command: RemotingCommand,
+}
+
+/// The question how the transaction ended.
+fn question(
+    broker: &Broker,
+    record: &RecordView<'_>,
+    copy: &Half,
+    properties: &[u8],
+) -> Option<Question> {
     let read = record.properties();
     let group = read.get(keys::PGROUP).unwrap_or_default();
-    let Some(connection) = broker.transactions.producer(broker, group) else {
-        tracing::warn!(
-            group,
-            offset = copy.offset,
-            checks = copy.checks,
-            "no producer of the group can be asked"
-        );
-        return;
-    };
-    let Some(body) = question(record, copy, properties) else {
+    let Some(body) = question_body(record, copy, properties) else {
         tracing::error!(group, offset = copy.offset, "a half message is too long to ask about it");
-        return;
+        return None;
     };
     let id = read.get(keys::UNIQ_KEY).map(|id| Str::from(id.to_owned()));
     let offset_id = OffsetId { host: broker.store_host, physical_offset: copy.physical };
@@ -252,9 +282,27 @@ fn ask(broker: &Broker, record: &RecordView<'_>, copy: &Half, properties: &[u8])
             ..RpcFields::default()
         },
     };
-    let mut command = RemotingCommand::request(RequestCode::CHECK_TRANSACTION_STATE, &header)
+    let command = RemotingCommand::request(RequestCode::CHECK_TRANSACTION_STATE, &header)
         .body(Bytes::from(body))
         .oneway();
-    command.opaque = connection.next_opaque();
-    connection.send(&command);
+    Some(Question { group: group.into(), command })
+}
+
+/// Sends the questions. The copies that they name are readable by then, so that the answers find them.
+fn ask(broker: &Broker, questions: &mut Vec<Question>) {
+    if broker.store.is_sync_flush()
+        && !questions.is_empty()
+        && let Err(error) = broker.store.flush_log()
+    {
+        tracing::warn!(%error, "half messages were put back but not flushed; producers are asked in the next round");
+        questions.clear();
+    }
+    for Question { group, mut command } in questions.drain(..) {
+        let Some(connection) = broker.transactions.producer(broker, &group) else {
+            tracing::warn!(%group, "no producer of the group can be asked about its transaction");
+            continue;
+        };
+        command.opaque = connection.next_opaque();
+        connection.send(&command);
+    }
 }

@@ -114,7 +114,11 @@ pub(crate) fn final_message(broker: &Broker, record: &RecordView<'_>) -> Option<
 }
 
 /// The record as a producer is asked about it: under its real topic and queue. `None` if it is too long.
-pub(crate) fn question(record: &RecordView<'_>, copy: &Half, properties: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn question_body(
+    record: &RecordView<'_>,
+    copy: &Half,
+    properties: &[u8],
+) -> Option<Vec<u8>> {
     let (topic, queue_id) = real_place(record)?;
     let mut out = Vec::new();
     record::encode(&RecordFields { topic, queue_id, properties, ..record.fields() }, &mut out)

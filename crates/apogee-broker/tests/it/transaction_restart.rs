@@ -1,13 +1,14 @@
 //! Transactions across stops, crashes and another program's store.
 
+use crate::cases_support::{Disk, faults};
 use crate::harness::{Fixture, Peer, store_config};
 use crate::transaction_kit::{
-    COMMIT, HALF, Half, OP, ROLLBACK, bodies, eager, half_properties, op_offsets, until,
+    COMMIT, GIVEN_UP, HALF, Half, OP, ROLLBACK, bodies, eager, half_properties, op_offsets, until,
 };
 use apogee_broker::now_ms;
 use apogee_model::record::RecordFields;
 use apogee_protocol::ResponseCode;
-use apogee_store::{Appending, MessageStore, NoListener, Placed};
+use apogee_store::{Appending, FlushDiskType, MessageStore, NoListener, Placed};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -213,6 +214,31 @@ async fn offsets_move_behind_what_ended_while_the_broker_runs() {
     until("the offsets", || saved_offsets(root) == [Some(10), Some(10)]).await;
     peer.end(&waiting, ROLLBACK).await;
     until("the offsets", || saved_offsets(root) == [Some(11), Some(11)]).await;
+}
+
+/// what the producer is asked about can be ended at once, however slow the disk is.
+#[tokio::test]
+async fn with_sync_flush_a_copy_is_asked_about_when_it_can_be_read_and_never_given_up() {
+    let disk = Arc::new(Disk::default());
+    let fixture = Fixture::start_with(|config, store| {
+        eager(config);
+        store.flush_disk_type = FlushDiskType::SyncFlush;
+        store.disk_faults = faults(&disk);
+    })
+    .await;
+    let mut peer = fixture.connect().await;
+    let store = fixture.broker.store();
+    peer.half("T", "0A").await;
+    disk.hold_syncs(true);
+    let sent = store.appended().get();
+    until("a copy", || store.appended().get() > sent).await;
+    peer.produce("A").await;
+    assert!(peer.requests.try_recv().is_err(), "asked about a copy that nobody can read");
+    disk.hold_syncs(false);
+    let (copy, _) = peer.asked().await;
+    assert_eq!(peer.end_code(&copy, COMMIT).await, SUCCESS);
+    until("the message", || store.max_offset("T", 0) == 1).await;
+    assert_eq!(store.max_offset(GIVEN_UP, 0), 0);
 }
 
 // ---- what the original would write -------------------------------------------------------------------
