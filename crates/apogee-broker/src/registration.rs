@@ -1,14 +1,14 @@
 //! Tells all name servers what this broker has, and says good-bye at the stop.
 //!
-//! What always holds: every name server is told on its own (a dead one delays nobody); a change of
-//! topics is told soon, many changes at once; the whole table is sent each time, so that a name server
-//! that lost its memory has it again within a period.
+//! What always holds: every name server is told by a task of its own (one that does not answer delays
+//! nobody); a change of topics is told soon, many changes at once; the whole table is sent each time, and
+//! at once when a connection has ended, so that a name server that was started again has it soon.
 
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use apogee_model::record::body_crc;
 use apogee_net::client::NoService;
-use apogee_net::{Client, Limits};
+use apogee_net::{Client, Connection, Limits};
 use apogee_protocol::bodies::{
     JsonBody, KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper,
 };
@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -32,11 +33,19 @@ const FIRST_ROUND: Duration = Duration::from_millis(500);
 /// How long the stop waits for name servers.
 const LAST_ROUND: Duration = Duration::from_millis(300);
 
+/// How often a task looks whether its connection has ended.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// One name server.
+struct NameServer {
+    address: String,
+    wake: Notify,
+}
+
 /// What is needed to talk to name servers.
 pub(crate) struct Registration {
     client: Client,
-    addresses: Vec<String>,
-    wake: Notify,
+    servers: Vec<NameServer>,
     /// Which name servers answered last time, to log changes only.
     reachable: Mutex<HashMap<String, bool>>,
 }
@@ -49,61 +58,62 @@ impl Registration {
     ) -> Self {
         Self {
             client: Client::new(Limits::default(), Arc::new(NoService), shutdown, tasks),
-            addresses: config.namesrv_addr.clone(),
-            wake: Notify::new(),
+            servers: config
+                .namesrv_addr
+                .iter()
+                .map(|address| NameServer { address: address.clone(), wake: Notify::new() })
+                .collect(),
             reachable: Mutex::default(),
         }
     }
 
     /// Something changed that name servers should know.
     pub(crate) fn wake(&self) {
-        self.wake.notify_one();
+        self.servers.iter().for_each(|server| server.wake.notify_one());
     }
 
-    /// Starts the task that registers again and again.
+    /// Starts the tasks that register again and again.
     pub(crate) fn start(broker: &Arc<Broker>) {
-        let task = Arc::clone(broker);
         let (shortest, longest) = (*PERIOD_MS.start(), *PERIOD_MS.end());
         let period = Duration::from_millis(
             broker.config.register_name_server_period.clamp(shortest, longest),
         );
-        broker.tasks.spawn(async move {
-            loop {
+        for index in 0..broker.registration.servers.len() {
+            let task = Arc::clone(broker);
+            broker.tasks.spawn(async move {
                 tokio::select! {
-                    () = tokio::time::sleep(period) => {}
-                    () = task.registration.wake.notified() => tokio::time::sleep(MERGE_CHANGES).await,
-                    () = task.shutdown.cancelled() => return,
+                    () = keep_registered(&task, index, period) => {}
+                    () = task.shutdown.cancelled() => {}
                 }
-                tokio::select! {
-                    () = task.registration.register(&task) => {}
-                    () = task.shutdown.cancelled() => return,
-                }
-            }
-        });
+            });
+        }
     }
 
     /// Registers before the start is complete, as long as that takes no noticeable time.
     pub(crate) async fn first_round(&self, broker: &Arc<Broker>) {
-        let _ = tokio::time::timeout(FIRST_ROUND, self.register(broker)).await;
+        let mut answers = tokio::task::JoinSet::new();
+        for index in 0..self.servers.len() {
+            let broker = Arc::clone(broker);
+            answers.spawn(async move { broker.registration.register(&broker, index).await });
+        }
+        let all = async { while answers.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FIRST_ROUND, all).await;
     }
 
-    /// Registers with every name server at the same time.
-    async fn register(&self, broker: &Arc<Broker>) {
-        let request = request(broker);
+    /// Registers with one name server; gives the connection if there is one.
+    async fn register(&self, broker: &Broker, index: usize) -> Option<Arc<Connection>> {
+        let address = self.servers.get(index)?.address.as_str();
         let timeout = Duration::from_millis(broker.config.register_broker_timeout_mills);
-        let mut answers = tokio::task::JoinSet::new();
-        for address in self.addresses.clone() {
-            let (broker, request) = (Arc::clone(broker), request.clone());
-            answers.spawn(async move {
-                let answer = broker.registration.client.invoke(&address, request, timeout).await;
-                broker.registration.note(
-                    &broker,
-                    &address,
-                    answer.map_err(|error| error.to_string()),
-                );
-            });
-        }
-        while answers.join_next().await.is_some() {}
+        let connection = match self.client.connect(address).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.note(broker, address, Err(error.to_string()));
+                return None;
+            }
+        };
+        let answer = connection.invoke(request(broker), timeout).await;
+        self.note(broker, address, answer.map_err(|error| error.to_string()));
+        Some(connection)
     }
 
     /// Logs what is new, and takes over which topics are ordered.
@@ -139,7 +149,8 @@ impl Registration {
             broker_id: config.broker_id,
         };
         let mut farewells = tokio::task::JoinSet::new();
-        for address in self.addresses.clone() {
+        for server in &self.servers {
+            let address = server.address.clone();
             let command = RemotingCommand::request(RequestCode::UNREGISTER_BROKER, &header);
             let broker = Arc::clone(broker);
             farewells.spawn(async move {
@@ -148,6 +159,29 @@ impl Registration {
         }
         let all = async { while farewells.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ROUND, all).await;
+    }
+}
+
+/// Registers with one name server for ever: every period, after changes, and as soon as the connection
+/// has ended.
+async fn keep_registered(broker: &Arc<Broker>, index: usize, period: Duration) {
+    let registration = &broker.registration;
+    let Some(server) = registration.servers.get(index) else { return };
+    // What the first round did not reach is tried again at the first look.
+    let mut connection: Option<Arc<Connection>> = None;
+    let mut last = Instant::now();
+    loop {
+        tokio::select! {
+            () = server.wake.notified() => tokio::time::sleep(MERGE_CHANGES).await,
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                let lost = connection.as_ref().is_none_or(|known| known.is_closed());
+                if !lost && last.elapsed() < period {
+                    continue;
+                }
+            }
+        }
+        connection = registration.register(broker, index).await;
+        last = Instant::now();
     }
 }
 

@@ -17,6 +17,7 @@ mod cases_durability;
 mod cases_frames;
 mod cases_groups;
 mod cases_offsets;
+mod cases_registration;
 mod cases_retries;
 mod cases_support;
 mod cases_waking;
