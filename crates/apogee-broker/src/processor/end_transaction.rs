@@ -1,4 +1,5 @@
-//! END_TRANSACTION: a producer commits or rolls back, by itself or because it was asked.
+//! END_TRANSACTION: a producer commits or rolls back, by itself or because it was asked; and
+//! RESUME_CHECK_HALF_MESSAGE: an operator wants a producer to be asked again.
 //!
 //! What always holds: SUCCESS means that the transaction has ended so and not otherwise. Whatever comes
 //! after the first end is refused and changes nothing. "Unknown" changes nothing either: the next check
@@ -7,11 +8,12 @@
 use crate::dispatch::Context;
 use crate::processor::send_rules;
 use crate::transaction::{End, Outcome, Refusal};
-use apogee_model::names::TRANS_HALF_TOPIC;
+use apogee_model::id::OffsetId;
+use apogee_model::names::{TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC};
 use apogee_model::properties::keys;
 use apogee_model::record::RecordView;
 use apogee_model::sys_flag;
-use apogee_protocol::headers::EndTransactionRequestHeader;
+use apogee_protocol::headers::{EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader};
 use apogee_protocol::{Response, ResponseCode};
 
 pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
@@ -48,6 +50,23 @@ pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
         );
         response
     })?;
+    Ok(Response::success())
+}
+
+/// Lets a message of `TRANS_CHECK_MAX_TIME_TOPIC` wait for its end again.
+pub(crate) fn resume_check(context: &Context<'_>) -> Result<Response, Response> {
+    let header: ResumeCheckHalfMessageRequestHeader = context.header()?;
+    let id = header.msg_id.as_deref().unwrap_or_default();
+    let place = OffsetId::parse(id).map_err(|error| wrong(format!("msgId {id:?}: {error}")))?;
+    let broker = context.broker;
+    let bytes = broker.store.get_by_physical_offset(place.physical_offset, None).ok().flatten();
+    let record = bytes.as_deref().map(RecordView::parse).and_then(Result::ok);
+    let record = record.filter(|record| record.topic() == TRANS_CHECK_MAX_TIME_TOPIC);
+    let record = record.ok_or_else(|| {
+        wrong(format!("msgId {id} is the offset id of no message of {TRANS_CHECK_MAX_TIME_TOPIC}"))
+    })?;
+    let resumed = broker.transactions.resume(broker, &record, context.now);
+    resumed.map_err(|refusal| refused(&refusal))?;
     Ok(Response::success())
 }
 
@@ -98,6 +117,7 @@ fn refused(refusal: &Refusal) -> Response {
                  only the answer to a check counts now"
             ),
         ),
+        Refusal::Waits => wrong("the transaction waits for its end already".to_owned()),
         Refusal::NotWhole => wrong(
             "the half message names no real topic or queue and cannot be committed".to_owned(),
         ),

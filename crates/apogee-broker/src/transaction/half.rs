@@ -93,6 +93,14 @@ pub(crate) fn copy_properties(record: &RecordView<'_>, first_offset: i64, checks
     map.encode()
 }
 
+/// Properties of a half message that was given up and is to be asked about again from the start.
+pub(crate) fn resumed_properties(record: &RecordView<'_>) -> Vec<u8> {
+    let mut map = PropertyMap::parse(record.properties().as_bytes());
+    map.remove(FIRST_OFFSET);
+    map.set(CHECK_TIMES, "0");
+    map.encode()
+}
+
 /// Where a committed message is stored, and its properties. A delay level counts from the commit on.
 pub(crate) fn final_message(broker: &Broker, record: &RecordView<'_>) -> Option<(Target, Vec<u8>)> {
     let (topic, queue_id) = real_place(record)?;

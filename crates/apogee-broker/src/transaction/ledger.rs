@@ -282,6 +282,11 @@ impl Ledger {
         }
     }
 
+    /// Whether a transaction with this identity waits.
+    pub(crate) fn waits(&self, identity: u64) -> bool {
+        self.by_identity.contains_key(&identity)
+    }
+
     /// What is known of an offset.
     pub(crate) fn standing(&self, offset: i64) -> Standing<'_> {
         let newest = self.older.get(&offset).copied().unwrap_or(offset);

@@ -64,6 +64,8 @@ pub(crate) enum Refusal {
     Ended(Option<Outcome>),
     /// The producer let the time pass that it had asked for: the next check decides.
     TooLate { age_ms: i64, limit_ms: i64 },
+    /// It waits for its end already.
+    Waits,
     /// The half message does not say where it belongs.
     NotWhole,
     /// The store did not take the final or the op message.
@@ -124,6 +126,44 @@ impl Transactions {
         let ended = state.end(broker, end, offset);
         self.note(&state.ledger);
         ended
+    }
+
+    /// Puts a message that was given up into the half queue again; it begins without checks.
+    pub(crate) fn resume(
+        &self,
+        broker: &Broker,
+        record: &RecordView<'_>,
+        now: i64,
+    ) -> Result<(), Refusal> {
+        let half = half_of(record);
+        if !half.whole {
+            return Err(Refusal::NotWhole);
+        }
+        let properties = half::resumed_properties(record);
+        let mut state = self.state.lock();
+        follow(&broker.store, &mut state.ledger);
+        if state.ledger.waits(half.identity) {
+            return Err(Refusal::Waits);
+        }
+        let fields = RecordFields {
+            topic: TRANS_HALF_TOPIC,
+            queue_id: 0,
+            store_host: broker.store_host,
+            properties: &properties,
+            ..record.fields()
+        };
+        let placed = append(&broker.store, fields, now).map_err(Refusal::Store)?;
+        state.ledger.meet(Half {
+            offset: placed.queue_offset,
+            physical: placed.physical_offset,
+            stored_ms: placed.store_timestamp,
+            first_stored_ms: placed.store_timestamp,
+            checks: 0,
+            first_offset: None,
+            ..half
+        });
+        self.note(&state.ledger);
+        Ok(())
     }
 
     /// Commits the offsets below which everything has ended, as far as the disk holds what they rely on.

@@ -139,7 +139,12 @@ fn end_by_log(
             committed.then(|| by_place.get(&record.prepared_transaction_offset())).flatten();
         let found = place.or_else(|| by_identity.get(&identity(record)));
         let outcome = if committed { Outcome::Committed } else { Outcome::Discarded };
-        due.extend(found.and_then(|offset| ledger.end(*offset, outcome)).unwrap_or_default());
+        let Some(pending) = found.and_then(|offset| ledger.get(*offset)) else { return };
+        // One that was given up and then put into the half queue again by an operator does wait.
+        if committed || record.physical_offset() > pending.half.physical {
+            let offset = pending.half.offset;
+            due.extend(ledger.end(offset, outcome).unwrap_or_default());
+        }
     })?;
     Ok(due)
 }

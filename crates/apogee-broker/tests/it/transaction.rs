@@ -7,8 +7,11 @@ use crate::transaction_kit::{
 };
 use apogee_broker::now_ms;
 use apogee_model::RecordView;
+use apogee_model::id::OffsetId;
 use apogee_model::record::RecordFields;
-use apogee_protocol::headers::CheckTransactionStateRequestHeader;
+use apogee_protocol::headers::{
+    CheckTransactionStateRequestHeader, ResumeCheckHalfMessageRequestHeader,
+};
 use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode};
 use apogee_store::Appending;
 use std::net::SocketAddr;
@@ -264,6 +267,46 @@ async fn after_the_last_check_a_half_message_is_given_up_once() {
     assert_eq!(peer.end_code(&half, COMMIT).await, ENDED);
     until("op messages", || op_offsets(store) == [0, 1, 2, 3]).await;
     assert_eq!(store.max_offset("T", 0), 0);
+}
+
+#[tokio::test]
+async fn what_was_given_up_can_be_asked_about_again_and_waits_through_a_restart() {
+    let fixture = Fixture::start_with(|config, _| {
+        eager(config);
+        config.transaction_check_max = 1;
+    })
+    .await;
+    let peer = fixture.connect().await;
+    let half = peer.half("T", "0A").await;
+    let store = fixture.broker.store();
+    until("the discard topic", || store.max_offset(GIVEN_UP, 0) == 1).await;
+    let folder = fixture.stop().await.unwrap();
+    // One that asks after 30 s at the earliest.
+    let fixture = Fixture::open(folder.path(), |_, _| {}).await;
+    let peer = fixture.connect().await;
+    let store = fixture.broker.store();
+    let id = |physical_offset: i64| {
+        OffsetId { host: "127.0.0.1:1".parse().unwrap(), physical_offset }.to_string().into()
+    };
+    let resume = |physical: i64| ResumeCheckHalfMessageRequestHeader {
+        msg_id: Some(id(physical)),
+        ..ResumeCheckHalfMessageRequestHeader::default()
+    };
+    let given_up = records(store, GIVEN_UP, 0).remove(0).physical;
+    for (physical, code) in
+        [(half.physical, WRONG), (-1, WRONG), (given_up, SUCCESS), (given_up, WRONG)]
+    {
+        let answer = peer.ask(RequestCode::RESUME_CHECK_HALF_MESSAGE, &resume(physical)).await;
+        assert_eq!(answer.response_code(), code, "{:?}", answer.remark);
+    }
+    fixture.stop().await;
+    let again = Fixture::open(folder.path(), |config, _| eager(config)).await;
+    let mut peer = again.connect().await;
+    peer.produce("A").await;
+    let (copy, _) = peer.asked().await;
+    assert_eq!(peer.end_code(&half, COMMIT).await, ENDED);
+    assert_eq!(peer.end_code(&copy, COMMIT).await, SUCCESS);
+    assert_eq!(bodies(again.broker.store(), "T", 0), ["0A"]);
 }
 
 #[tokio::test]
