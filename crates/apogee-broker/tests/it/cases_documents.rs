@@ -65,29 +65,29 @@ async fn start(folder: &Path) -> Result<std::sync::Arc<Broker>, String> {
 async fn a_document_that_cannot_be_read_is_replaced_by_its_backup() {
     let folder = tempfile::tempdir().unwrap();
     stopped(folder.path()).await;
-    for name in DOCUMENTS {
-        let path = folder.path().join("config").join(name);
-        let good = std::fs::read(&path).unwrap();
-        for damage in damages(&good) {
-            std::fs::write(&path, &damage).unwrap();
-            let fixture = Fixture::open(folder.path(), |config, _| {
-                config.auto_create_topic_enable = false;
-                config.auto_create_subscription_group = false;
-            })
-            .await;
-            let peer = fixture.connect().await;
-            assert_eq!(peer.position("CG", "T", 0).await, Some(1), "{name}");
-            for topic in ["Made0", "Made1"] {
-                peer.send(topic, 2, "x").await;
-            }
-            for group in ["Group0", "Group1", "CG"] {
-                let joined = peer.join("c1", group, vec![subscription("T", "*", 1)]).await;
-                assert_eq!(joined.response_code(), ResponseCode::SUCCESS, "{name} {group}");
-            }
-            // Nothing is delivered a second time.
-            assert_eq!(fixture.broker.store().max_offset("Late", 0), 2, "{name}");
-            fixture.stop().await;
+    let config_dir = folder.path().join("config");
+    for kind in 0..4 {
+        for name in DOCUMENTS {
+            let good = std::fs::read(config_dir.join(format!("{name}.bak"))).unwrap();
+            std::fs::write(config_dir.join(name), &damages(&good)[kind]).unwrap();
         }
+        let fixture = Fixture::open(folder.path(), |config, _| {
+            config.auto_create_topic_enable = false;
+            config.auto_create_subscription_group = false;
+        })
+        .await;
+        let peer = fixture.connect().await;
+        assert_eq!(peer.position("CG", "T", 0).await, Some(1), "damage {kind}");
+        for topic in ["Made0", "Made1"] {
+            peer.send(topic, 2, "x").await;
+        }
+        for group in ["Group0", "Group1", "CG"] {
+            let joined = peer.join("c1", group, vec![subscription("T", "*", 1)]).await;
+            assert_eq!(joined.response_code(), ResponseCode::SUCCESS, "damage {kind} {group}");
+        }
+        // Nothing is delivered a second time.
+        assert_eq!(fixture.broker.store().max_offset("Late", 0), 2, "damage {kind}");
+        fixture.stop().await;
     }
 }
 
