@@ -3,11 +3,14 @@
 use crate::cases_support::{Disk, faults};
 use crate::harness::{Fixture, Peer, store_config};
 use crate::transaction_kit::{
-    COMMIT, GIVEN_UP, HALF, Half, OP, ROLLBACK, bodies, eager, half_properties, op_offsets, until,
+    COMMIT, GIVEN_UP, HALF, Half, OP, ROLLBACK, bodies, eager, end_header, half_properties,
+    op_offsets, records, until,
 };
 use apogee_broker::now_ms;
+use apogee_model::RecordView;
 use apogee_model::record::RecordFields;
-use apogee_protocol::ResponseCode;
+use apogee_protocol::bodies::{HeartbeatData, ProducerData};
+use apogee_protocol::{RequestCode, ResponseCode};
 use apogee_store::{Appending, FlushDiskType, MessageStore, NoListener, Placed};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -194,6 +197,49 @@ async fn a_store_of_the_original_goes_on_where_it_stopped() {
     let store = fixture.broker.store();
     until("the messages", || store.max_offset("T", 0) == 4).await;
     assert_eq!(bodies(store, "T", 0), ["j0", "j1", "j3", "j4"]);
+}
+
+/// A broker of the original was killed after it had asked eleven times.
+#[tokio::test]
+async fn a_real_store_with_an_open_transaction_goes_on_with_all_its_copies_as_one() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../apogee-store/tests/fixtures");
+    let image = crash_image(&fixtures.join("killed/root"));
+    let fixture = Fixture::open(image.path(), |config, store| {
+        eager(config);
+        store.mapped_file_size_commit_log = 16_384;
+        store.mapped_file_size_consume_queue = 200;
+        store.max_hash_slot_num = 16;
+        store.max_index_num = 64;
+        // The store is older than files are kept by default.
+        store.file_reserved_time = 1_000_000;
+    })
+    .await;
+    let mut peer = fixture.connect().await;
+    let data = HeartbeatData {
+        client_id: "A".to_owned(),
+        producer_data_set: vec![ProducerData { group_name: "PG_killtrans".to_owned() }],
+        ..HeartbeatData::default()
+    };
+    peer.heartbeat(&data).await;
+    let (asked, request) = peer.asked().await;
+    let question = RecordView::parse(&request.body).unwrap();
+    assert_eq!(question.body(), b"half message left undecided");
+    let checks =
+        question.properties().get("TRANSACTION_CHECK_TIMES").unwrap().parse::<i64>().unwrap();
+    assert_eq!(checks, asked.offset, "each copy is one check");
+    let store = fixture.broker.store();
+    let copies = records(store, HALF, 0);
+    let (topic, queue_id) = (question.topic(), question.queue_id());
+    let before = store.max_offset(topic, queue_id);
+    let mut codes = Vec::new();
+    for (offset, copy) in copies.iter().enumerate().take(12) {
+        let half = Half { key: "k".to_owned(), offset: offset as i64, physical: copy.physical };
+        let mut header = end_header(&half, COMMIT);
+        header.producer_group = "PG_killtrans".into();
+        codes.push(peer.ask(RequestCode::END_TRANSACTION, &header).await.response_code());
+    }
+    assert_eq!((codes[0], &codes[1..]), (SUCCESS, &[ENDED; 11][..]));
+    until("the message", || store.max_offset(topic, queue_id) == before + 1).await;
 }
 
 #[tokio::test]
