@@ -140,6 +140,10 @@ struct Due {
 /// Delivers a level's due messages; answers how long nothing will be (ms).
 fn deliver_level(broker: &Broker, level: i32, now: i64) -> i64 {
     loop {
+        // The stop saves the progress: what is delivered behind that would come twice.
+        if broker.is_closing() {
+            return LONGEST_SLEEP_MS;
+        }
         let (from, due, wait) = match find_due(broker, level, now) {
             Ok(found) => found,
             Err(error) => {

@@ -126,7 +126,9 @@ fn every_blocking(broker: &Arc<Broker>, time: Duration, work: fn(&Broker)) {
             ticks.tick().await;
             let broker = Arc::clone(&broker);
             // A panic in the work is logged by the runtime and must not end the series.
-            let _ = tokio::task::spawn_blocking(move || work(&broker)).await;
+            // The stop waits for it, so that nothing is saved behind the last save.
+            let tasks = broker.tasks.clone();
+            let _ = tasks.spawn_blocking(move || work(&broker)).await;
         }
     });
 }

@@ -46,11 +46,11 @@ async fn a_stop_in_the_middle_of_the_delivery_neither_repeats_nor_loses_a_messag
     let store = Arc::clone(fixture.broker.store());
     until("the delivery", || store.max_offset("T", 0) > 0).await;
     drop(store);
-    let folder = fixture.stop().await.unwrap();
+    let folder = fixture.stop_wholly().await.unwrap();
     let again = Fixture::open(folder.path(), |_, store| short_levels(store)).await;
     let bodies = again.connect().await.pull_all("T", 0, 0, ALL as usize).await;
     assert_eq!(bodies.iter().collect::<HashSet<_>>().len(), ALL as usize);
-    again.stop().await;
+    again.stop_wholly().await;
     let third = Fixture::open(folder.path(), |_, store| short_levels(store)).await;
     assert_eq!(third.broker.store().max_offset("T", 0), ALL);
 }

@@ -35,7 +35,7 @@ async fn stopped(folder: &Path) {
         peer.commit("CG", "T", 0, 1).await;
         peer.send_with("Late", 0, "DELAY\u{1}1\u{2}", "late").await;
         assert_eq!(peer.pull_all("Late", 0, round, 1).await, ["late"]);
-        fixture.stop().await;
+        fixture.stop_wholly().await;
     }
     for name in DOCUMENTS {
         let path = folder.join("config").join(name);
@@ -87,7 +87,7 @@ async fn a_document_that_cannot_be_read_is_replaced_by_its_backup() {
         }
         // Nothing is delivered a second time.
         assert_eq!(fixture.broker.store().max_offset("Late", 0), 2, "damage {kind}");
-        fixture.stop().await;
+        fixture.stop_wholly().await;
     }
 }
 

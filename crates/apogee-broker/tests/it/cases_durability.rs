@@ -178,7 +178,7 @@ async fn topics_deleted_and_made_again_under_load_harm_neither_the_broker_nor_ot
     }
     let wanted: Vec<String> = (0..400).map(|n| n.to_string()).collect();
     assert_eq!(keeper.pull_all("Kept", 0, 0, 400).await, wanted);
-    let folder = fixture.stop().await.unwrap();
+    let folder = fixture.stop_wholly().await.unwrap();
     let again = Fixture::open(folder.path(), |_, _| {}).await;
     assert_eq!(again.connect().await.pull_all("Kept", 0, 0, 400).await, wanted);
 }

@@ -45,7 +45,7 @@ async fn a_member_that_is_cut_off_again_and_again_goes_on_where_it_had_committed
     assert_eq!(seen.len() as i64, total);
     let repeats: usize = seen.values().map(|times| times - 1).sum();
     assert!(repeats <= in_flight, "{repeats} repeats, {in_flight} were in flight");
-    let folder = fixture.stop().await.unwrap();
+    let folder = fixture.stop_wholly().await.unwrap();
     let again = Fixture::open(folder.path(), |_, _| {}).await;
     assert_eq!(again.connect().await.position("CG", "T", 0).await, Some(total));
 }
@@ -150,7 +150,7 @@ async fn a_reset_holds_for_a_group_that_is_offline_and_through_a_restart() {
     assert_eq!(reset(&peer, -1).await, ResponseCode::SUCCESS);
     assert_eq!(peer.position("CG", "T", 0).await, Some(10));
     assert_eq!(reset(&peer, 0).await, ResponseCode::SUCCESS);
-    let folder = fixture.stop().await.unwrap();
+    let folder = fixture.stop_wholly().await.unwrap();
     let again = Fixture::open(folder.path(), |_, _| {}).await;
     assert_eq!(again.connect().await.position("CG", "T", 0).await, Some(0));
 }
@@ -243,7 +243,7 @@ async fn positions_that_a_power_cut_left_behind_the_end_of_the_log_go_back_to_it
     }
     peer.commit("CG", "T", 0, 10).await;
     peer.commit("Slow", "T", 0, 4).await;
-    let folder = fixture.stop().await.unwrap();
+    let folder = fixture.stop_wholly().await.unwrap();
     let document = folder.path().join("config/consumerOffset.json");
     let text = std::fs::read_to_string(&document).unwrap();
     assert!(text.contains("0:10"), "{text}");

@@ -1,6 +1,6 @@
 //! What several cases need: a disk that fails or waits on demand, a disk that fills up, raw peers.
 
-use crate::harness::{Peer, Pulled, TIMEOUT, pull_header};
+use crate::harness::{Fixture, Peer, Pulled, TIMEOUT, pull_header};
 use apogee_protocol::headers::{
     CreateTopicRequestHeader, QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader,
     UpdateConsumerOffsetRequestHeader,
@@ -87,6 +87,16 @@ pub async fn until(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(begin.elapsed() < TIMEOUT, "{what} does not come");
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+impl Fixture {
+    /// Stops the broker and waits until nothing holds its store any more, however slow the disk is.
+    pub async fn stop_wholly(self) -> Option<tempfile::TempDir> {
+        let store = Arc::downgrade(self.broker.store());
+        let folder = self.stop().await;
+        until("the end of the store", || store.strong_count() == 0).await;
+        folder
     }
 }
 
