@@ -8,7 +8,7 @@
 
 use super::half::{copy_properties, half_of, question_body};
 use super::ledger::{Due, Half, Outcome, Pending, Rules};
-use super::{Transactions, append, follow};
+use super::{OFFSETS_IN_OP, Transactions, append, follow};
 use crate::broker::Broker;
 use crate::clock::now_ms;
 use crate::processor::send_rules::{PERM_READ, PERM_WRITE};
@@ -178,6 +178,11 @@ impl Transactions {
             ..half_of(record)
         };
         state.ledger.put_back(offset, copy);
+        // The original would take the copies for two transactions, were it to open this store now.
+        state.replaced.push(offset);
+        if state.replaced.len() >= OFFSETS_IN_OP {
+            state.write_replaced(broker, now);
+        }
         self.note(&state.ledger);
         Ok(Some((copy, properties)))
     }
@@ -290,6 +295,7 @@ fn question(
 
 /// Sends the questions. The copies that they name are readable by then, so that the answers find them.
 fn ask(broker: &Broker, questions: &mut Vec<Question>) {
+    broker.transactions.state.lock().write_replaced(broker, now_ms());
     if broker.store.is_sync_flush()
         && !questions.is_empty()
         && let Err(error) = broker.store.flush_log()

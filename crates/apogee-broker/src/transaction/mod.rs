@@ -51,6 +51,8 @@ pub(crate) struct Transactions {
 
 struct State {
     ledger: Ledger,
+    /// Copies that a newer one has replaced, and that no op message names yet.
+    replaced: Vec<i64>,
     /// Half messages that ended, but whose op message could not be stored yet.
     ops_due: Vec<i64>,
     /// Offsets that may be committed once the log is flushed so far.
@@ -93,7 +95,7 @@ impl Transactions {
         now: i64,
     ) -> std::io::Result<Self> {
         let (ledger, ops_due) = rebuild::rebuild(store, offsets)?;
-        let mut state = State { ledger, ops_due, ready: None };
+        let mut state = State { ledger, replaced: Vec::new(), ops_due, ready: None };
         state.write_due_ops(store, host, now);
         let transactions = Self {
             pending: AtomicUsize::new(0),
@@ -263,6 +265,16 @@ impl State {
         self.write_op(&broker.store, broker.store_host, &offsets, now)?;
         self.ledger.end(offset, outcome);
         Ok(())
+    }
+
+    /// Marks replaced copies as done with. Here the ledger knows that anyway, so a failure costs nothing.
+    fn write_replaced(&mut self, broker: &Broker, now: i64) {
+        let replaced = std::mem::take(&mut self.replaced);
+        if !replaced.is_empty()
+            && let Err(error) = self.write_op(&broker.store, broker.store_host, &replaced, now)
+        {
+            tracing::warn!(count = replaced.len(), %error, "replaced half messages got no op message");
+        }
     }
 
     /// Stores the op messages that are due. What fails stays due: until then the log tells of the

@@ -80,10 +80,11 @@ pub fn bodies(store: &MessageStore, topic: &str, queue_id: i32) -> Vec<String> {
     records(store, topic, queue_id).into_iter().map(|stored| stored.body).collect()
 }
 
-/// Half offsets that op messages name.
+/// Half offsets that op messages name, each once.
 pub fn op_offsets(store: &MessageStore) -> Vec<i64> {
     let all = bodies(store, OP, 0).concat();
-    all.split(',').filter(|text| !text.is_empty()).map(|text| text.parse().unwrap()).collect()
+    let numbers = all.split(',').filter(|text| !text.is_empty()).map(|text| text.parse().unwrap());
+    numbers.collect::<std::collections::BTreeSet<i64>>().into_iter().collect()
 }
 
 /// Waits for what a task of the broker does by itself.

@@ -193,10 +193,23 @@ fn memory_follows_what_waits() {
 
 #[derive(Debug, Clone)]
 enum Record {
-    Half { transaction: usize, half: Half },
-    Final { transaction: usize, prepared: i64 },
-    Op { offsets: Vec<i64>, at: i64 },
-    Discarded { transaction: usize },
+    Half {
+        transaction: usize,
+        half: Half,
+    },
+    Final {
+        transaction: usize,
+        prepared: i64,
+    },
+    /// It ends a transaction, or only says that a newer copy stands for it.
+    Op {
+        offsets: Vec<i64>,
+        at: i64,
+        ends: bool,
+    },
+    Discarded {
+        transaction: usize,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -210,6 +223,7 @@ enum Step {
     },
     Check {
         pick: usize,
+        op_stored: bool,
     },
     Discard {
         pick: usize,
@@ -230,7 +244,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Send),
         8 => (pick.clone(), 0..4_usize, any::<bool>(), prop::bool::weighted(0.7))
             .prop_map(|(pick, by, commit, op_stored)| Step::End { pick, by, commit, op_stored }),
-        4 => pick.clone().prop_map(|pick| Step::Check { pick }),
+        4 => (pick.clone(), any::<bool>()).prop_map(|(pick, op_stored)| Step::Check { pick, op_stored }),
         1 => (pick, any::<bool>()).prop_map(|(pick, op_stored)| Step::Discard { pick, op_stored }),
         1 => Just(Step::WriteDueOps),
         3 => Just(Step::Read),
@@ -280,10 +294,10 @@ impl World {
         unread.into_iter().for_each(|half| self.ledger.saw(half));
     }
 
-    fn write_op(&mut self, offsets: Vec<i64>) {
+    fn write_op(&mut self, offsets: Vec<i64>, ends: bool) {
         let at = self.next_op();
         self.ledger.wrote_op(at, offsets.iter().copied().max().unwrap_or(-1));
-        self.log.push(Record::Op { offsets, at });
+        self.log.push(Record::Op { offsets, at, ends });
     }
 
     fn send(&mut self) {
@@ -321,7 +335,7 @@ impl World {
         } else if op_stored {
             let Standing::Pending(pending) = self.ledger.standing(offset) else { unreachable!() };
             let offsets = pending.offsets().collect();
-            self.write_op(offsets);
+            self.write_op(offsets, true);
             self.ledger.end(offset, Outcome::RolledBack);
             self.ended[transaction] = Some(Outcome::RolledBack);
         }
@@ -331,7 +345,7 @@ impl World {
         self.ops_due.extend(offsets);
         if stored {
             let due = std::mem::take(&mut self.ops_due);
-            self.write_op(due);
+            self.write_op(due, true);
         }
     }
 
@@ -345,7 +359,7 @@ impl World {
         self.halves().find(|(_, half)| half.offset == offset).unwrap().0
     }
 
-    fn check(&mut self, pick: usize) {
+    fn check(&mut self, pick: usize, op_stored: bool) {
         let Some(pending) = self.a_pending_one(pick) else { return };
         let transaction = self.transaction_of(pending.half.offset);
         let copy = Half {
@@ -358,6 +372,9 @@ impl World {
         self.log.push(Record::Half { transaction, half: copy });
         self.copies[transaction].push(copy.offset);
         self.ledger.put_back(pending.half.offset, copy);
+        if op_stored {
+            self.write_op(vec![pending.half.offset], false);
+        }
     }
 
     fn discard(&mut self, pick: usize, op_stored: bool) {
@@ -384,7 +401,7 @@ impl World {
         self.ledger = Ledger::new(next_half.min(self.next_half()), next_op.min(self.next_op()));
         let mut named = HashSet::new();
         for record in &self.log {
-            if let Record::Op { offsets, at } = record
+            if let Record::Op { offsets, at, .. } = record
                 && *at >= next_op
             {
                 named.extend(offsets.iter().copied());
@@ -425,7 +442,7 @@ impl World {
         }
         if !self.ops_due.is_empty() {
             let due = std::mem::take(&mut self.ops_due);
-            self.write_op(due);
+            self.write_op(due, true);
         }
     }
 
@@ -440,13 +457,13 @@ impl World {
             match record {
                 Record::Final { transaction, .. } => ended[*transaction] = Some(Outcome::Committed),
                 Record::Discarded { transaction } => ended[*transaction] = Some(Outcome::Discarded),
-                Record::Op { offsets, .. } => {
+                Record::Op { offsets, ends: true, .. } => {
                     for offset in offsets {
                         let transaction = self.transaction_of(*offset);
                         ended[transaction] = ended[transaction].or(Some(Outcome::RolledBack));
                     }
                 }
-                Record::Half { .. } => {}
+                Record::Op { .. } | Record::Half { .. } => {}
             }
         }
         self.ended = ended;
@@ -491,12 +508,12 @@ impl World {
         match step {
             Step::Send => self.send(),
             Step::End { pick, by, commit, op_stored } => self.end(pick, by, commit, op_stored),
-            Step::Check { pick } => self.check(pick),
+            Step::Check { pick, op_stored } => self.check(pick, op_stored),
             Step::Discard { pick, op_stored } => self.discard(pick, op_stored),
             Step::WriteDueOps => {
                 let due = std::mem::take(&mut self.ops_due);
                 if !due.is_empty() {
-                    self.write_op(due);
+                    self.write_op(due, true);
                 }
             }
             Step::Read => self.read(),
