@@ -16,6 +16,9 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+/// Client ids that are remembered for replies; beyond, a reply to a new client finds nobody.
+const MAX_CLIENT_IDS: usize = 131_072;
+
 /// One client process seen through one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
@@ -187,12 +190,14 @@ impl Clients {
     /// Notes where a client is.
     pub(crate) fn seen(&self, member: &Member) {
         let mut by_id = self.by_id.lock();
+        let full = by_id.len() >= MAX_CLIENT_IDS;
         match by_id.get_mut(&member.client_id) {
             Some(known) if known.id() == member.connection.id() => {}
             Some(known) => *known = Arc::clone(&member.connection),
-            None => {
+            None if !full => {
                 by_id.insert(Arc::clone(&member.client_id), Arc::clone(&member.connection));
             }
+            None => {}
         }
     }
 

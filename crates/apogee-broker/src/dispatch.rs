@@ -94,7 +94,7 @@ pub static TABLE: &[Entry] = {
         entry(C::SEND_BATCH_MESSAGE, Lane::Send, Send),
         entry(C::SEND_REPLY_MESSAGE, Lane::Send, Relay(reply::serve)),
         entry(C::SEND_REPLY_MESSAGE_V2, Lane::Send, Relay(reply::serve)),
-        entry(C::CONSUMER_SEND_MSG_BACK, Lane::Send, Inline(send_back::serve)),
+        entry(C::CONSUMER_SEND_MSG_BACK, Lane::Send, Relay(send_back::serve)),
         entry(C::END_TRANSACTION, Lane::Send, Inline(end_transaction::serve)),
         entry(C::RESUME_CHECK_HALF_MESSAGE, Lane::Admin, Blocking(end_transaction::resume_check)),
         entry(C::PULL_MESSAGE, Lane::Pull, Pull),

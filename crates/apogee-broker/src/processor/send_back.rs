@@ -1,7 +1,8 @@
 //! CONSUMER_SEND_MSG_BACK: a member could not consume a message and gets it again later, or never.
 //!
 //! The copy goes to the group's retry topic by way of a delay level that grows with each attempt; after
-//! the last attempt it goes to the dead-letter topic at once.
+//! the last attempt it goes to the dead-letter topic at once. What always holds: SUCCESS means that the
+//! flush mode's promise holds for the copy, because the member then moves its offset past the message.
 
 use crate::broker::Broker;
 use crate::dispatch::Context;
@@ -11,15 +12,60 @@ use apogee_model::id::OffsetId;
 use apogee_model::names;
 use apogee_model::properties::keys;
 use apogee_model::record::{RecordFields, RecordView};
+use apogee_net::Connection;
 use apogee_protocol::bodies::SubscriptionGroupConfig;
 use apogee_protocol::headers::ConsumerSendMsgBackRequestHeader;
-use apogee_protocol::{Response, ResponseCode, Str};
+use apogee_protocol::{RemotingCommand, Response, ResponseCode, Str};
 use apogee_store::Appending;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The first retry waits as long as this delay level says.
 const FIRST_RETRY_LEVEL: i32 = 3;
 
-pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
+type Handled = Result<Response, Response>;
+
+/// Stores the copy where reading the message may wait for the disk, then waits for its flush.
+pub(crate) fn serve(
+    broker: Arc<Broker>,
+    connection: Arc<Connection>,
+    request: RemotingCommand,
+) -> Pin<Box<dyn Future<Output = Handled> + Send>> {
+    Box::pin(async move {
+        let worker = Arc::clone(&broker);
+        let stored = tokio::task::spawn_blocking(move || {
+            let now = crate::clock::now_ms();
+            let context =
+                Context { broker: &worker, connection: &connection, request: &request, now };
+            store(&context)
+        });
+        let failed = |error: tokio::task::JoinError| {
+            Response::error(ResponseCode::SYSTEM_ERROR, format!("the copy was not stored: {error}"))
+        };
+        let Some(end) = stored.await.map_err(failed)?? else {
+            return Ok(Response::success());
+        };
+        if !broker.store.is_sync_flush() {
+            return Ok(Response::success());
+        }
+        let limit = Duration::from_millis(broker.store.config().sync_flush_timeout);
+        match tokio::time::timeout(limit, broker.store.flushed().wait(end)).await {
+            Ok(Ok(_)) => Ok(Response::success()),
+            _ => Err(Response::error(
+                ResponseCode::FLUSH_DISK_TIMEOUT,
+                format!(
+                    "stored, but not flushed to disk within syncFlushTimeout ({} ms)",
+                    limit.as_millis()
+                ),
+            )),
+        }
+    })
+}
+
+/// Stores the copy; answers the log position behind it, or `None` if nothing had to be stored.
+fn store(context: &Context<'_>) -> Result<Option<i64>, Response> {
     let header: ConsumerSendMsgBackRequestHeader = context.header()?;
     let broker = context.broker;
     let group = header.group.as_str();
@@ -37,7 +83,7 @@ pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
         ));
     }
     if config.retry_queue_nums <= 0 {
-        return Ok(Response::success());
+        return Ok(None);
     }
     let bytes =
         broker.store.get_by_physical_offset(header.offset, None).ok().flatten().ok_or_else(
@@ -51,13 +97,13 @@ pub(crate) fn serve(context: &Context<'_>) -> Result<Response, Response> {
     let record = RecordView::parse(&bytes)
         .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, error.to_string()))?;
     if !broker.send_backs.first(group, header.offset, context.now) {
-        return Ok(Response::success());
+        return Ok(None);
     }
     let stored = store_copy(broker, &header, &config, &record, context.now);
     if stored.is_err() {
         broker.send_backs.forget(group, header.offset);
     }
-    stored
+    stored.map(Some)
 }
 
 fn store_copy(
@@ -66,7 +112,7 @@ fn store_copy(
     config: &SubscriptionGroupConfig,
     record: &RecordView<'_>,
     now: i64,
-) -> Result<Response, Response> {
+) -> Result<i64, Response> {
     let group = header.group.as_str();
     let mut properties = PropertyMap::parse(record.properties().as_bytes());
     if properties.get(keys::RETRY_TOPIC).is_none() {
@@ -131,7 +177,7 @@ fn store_copy(
     })];
     let _ = broker.store.append(&mut batch, now);
     match batch.into_iter().next().and_then(|item| item.outcome) {
-        Some(Ok(_)) => Ok(Response::success()),
+        Some(Ok(placed)) => Ok(placed.end()),
         Some(Err(error)) => Err(send_rules::refused_by_store(&error)),
         None => Err(Response::error(ResponseCode::SYSTEM_ERROR, "the store gave no answer")),
     }
