@@ -15,6 +15,8 @@ use crate::groups::GroupTable;
 use crate::housekeeping::{self, Saved};
 use crate::long_polling::{LongPolling, ParkedPull};
 use crate::offsets::OffsetTable;
+use crate::pop::polling::PopPolling;
+use crate::pop::{self, Pop};
 use crate::queue_locks::QueueLocks;
 use crate::registration::Registration;
 use crate::send_backs::SendBacks;
@@ -69,6 +71,7 @@ pub struct Broker {
     pub(crate) clients: Clients,
     pub(crate) locks: QueueLocks,
     pub(crate) polling: Arc<LongPolling>,
+    pub(crate) pop: Pop,
     pub(crate) delay: DelayOffsets,
     pub(crate) delay_wake: Arc<Notify>,
     pub(crate) send_backs: SendBacks,
@@ -93,6 +96,7 @@ pub struct Broker {
 /// Tells waiting pulls and the delay task about new messages.
 struct Arrivals {
     polling: Arc<LongPolling>,
+    pops: Arc<PopPolling>,
     delay_wake: Arc<Notify>,
 }
 
@@ -104,6 +108,7 @@ impl ArrivalListener for Arrivals {
                 self.delay_wake.notify_one();
             }
             self.polling.arrived(queue.topic(), queue.queue_id());
+            self.pops.arrived(queue.topic(), queue.queue_id());
         }
     }
 }
@@ -136,9 +141,12 @@ impl Broker {
         config.delay_levels = i32::try_from(levels.max_level()).unwrap_or(i32::MAX);
         let (polling, woken) = LongPolling::new(config.pull_thread_pool_queue_capacity);
         let polling = Arc::new(polling);
+        let (pops, woken_pops) = PopPolling::new(config.max_pop_polling_size, config.pop_polling_size);
+        let pops = Arc::new(pops);
         let delay_wake = Arc::new(Notify::new());
         let listener: Arc<dyn ArrivalListener> = Arc::new(Arrivals {
             polling: Arc::clone(&polling),
+            pops: Arc::clone(&pops),
             delay_wake: Arc::clone(&delay_wake),
         });
         let config_dir = store_config.config_dir();
@@ -159,6 +167,7 @@ impl Broker {
             topics: TopicTable::load(&config_dir, &config)?,
             groups: GroupTable::load(&config_dir, &config)?,
             filters: FilterTable::load(&config_dir, config.filter_data_clean_time_span)?,
+            pop: Pop::load(&config_dir, &config, &store, pops)?,
             delay: DelayOffsets::load(&config_dir)?,
             registration: Registration::new(&config, shutdown.clone(), tasks.clone()),
             lanes: Lanes::new(
@@ -193,7 +202,7 @@ impl Broker {
             shutdown,
             config,
         });
-        broker.run((main, fast), woken).await?;
+        broker.run((main, fast), woken, woken_pops).await?;
         Ok(broker)
     }
 
@@ -202,12 +211,19 @@ impl Broker {
         self: &Arc<Self>,
         (main, fast): (Server, Server),
         woken: UnboundedReceiver<Vec<ParkedPull>>,
+        woken_pops: UnboundedReceiver<Vec<pop::polling::Parked>>,
     ) -> Result<(), BrokerError> {
         self.store.set_committed_offsets(Arc::new(Committed(Arc::downgrade(self))));
         self.offsets.cut_after_crash(&self.store);
         self.topics.save()?;
         self.groups.save()?;
+        // What was popped may be found again in large queues: not on a worker.
+        let recovering = Arc::clone(self);
+        tokio::task::spawn_blocking(move || pop::recover(&recovering))
+            .await
+            .map_err(|error| BrokerError::Config(format!("reading the revive queues failed: {error}")))?;
         housekeeping::start(self, woken);
+        pop::start(self, woken_pops);
         delay::start(self);
         transaction::start(self);
         for (server, fast) in [(main, false), (fast, true)] {
@@ -248,8 +264,9 @@ impl Broker {
         self.registration.unregister(self).await;
         self.closing.store(true, Ordering::Release);
         self.polling.expire(now_ms(), true);
+        self.pop.polling.expire(now_ms(), true);
         let answered = async {
-            while self.polling.len() > 0 {
+            while self.polling.len() + self.pop.polling.len() > 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
@@ -274,6 +291,7 @@ impl Broker {
         self.saved.save_offsets(&self.offsets);
         self.delay.save(&self.store);
         self.filters.save();
+        self.pop.save();
     }
 
     /// The broker's permission bits.

@@ -2,6 +2,7 @@
 //!
 //! Plain data, filled and checked by whoever starts the broker. Times are milliseconds.
 
+use apogee_protocol::bodies::MessageRequestMode;
 use std::net::IpAddr;
 
 /// Settings of a broker. Each field is the original's key of the same words.
@@ -82,6 +83,30 @@ pub struct BrokerConfig {
     pub max_pending_transactions: usize,
     /// Every setting with its value as text, sorted by key, for tools that ask.
     pub all_settings: Vec<(String, String)>,
+    /// Pops of one topic, group and queue that may wait.
+    pub pop_polling_size: usize,
+    /// Pops that may wait in all.
+    pub max_pop_polling_size: usize,
+    /// Queues of the revive topic.
+    pub revive_queue_num: i32,
+    /// Interval at which popped messages are put back whose time is over.
+    pub revive_interval: u64,
+    /// Pops of a hundred that look for retries first.
+    pub pop_from_retry_probability: i32,
+    /// Whether retries of pops go to `%RETRY%group+topic` instead of `%RETRY%group_topic`.
+    pub enable_retry_topic_v2: bool,
+    /// Whether the older name is read as well then.
+    pub retrieve_message_from_pop_retry_topic_v1: bool,
+    /// Whether a new group that starts at a queue's end takes all of a queue that is still in memory.
+    pub init_pop_offset_by_check_msg_in_mem: bool,
+    /// Whether popped retries keep the name of their retry topic.
+    pub pop_response_return_actual_retry_topic: bool,
+    /// How members of a group get messages if nothing was set for it.
+    pub default_message_request_mode: MessageRequestMode,
+    /// How many members share a queue when popping; -1: all.
+    pub default_pop_share_queue_num: i32,
+    /// Whether the broker shares out queues to clients that ask for it.
+    pub server_load_balancer_enable: bool,
     /// Results of a query by unique key at most.
     pub default_query_max_num: i32,
     /// Whether consumers may filter by SQL92 expressions over properties.
@@ -130,6 +155,18 @@ impl Default for BrokerConfig {
             max_pending_transactions: 500_000,
             all_settings: Vec::new(),
             delay_levels: 18,
+            pop_polling_size: 1_024,
+            max_pop_polling_size: 100_000,
+            revive_queue_num: 8,
+            revive_interval: 1_000,
+            pop_from_retry_probability: 20,
+            enable_retry_topic_v2: false,
+            retrieve_message_from_pop_retry_topic_v1: true,
+            init_pop_offset_by_check_msg_in_mem: true,
+            pop_response_return_actual_retry_topic: false,
+            default_message_request_mode: MessageRequestMode::Pull,
+            default_pop_share_queue_num: -1,
+            server_load_balancer_enable: true,
             default_query_max_num: 32,
             enable_property_filter: false,
             filter_data_clean_time_span: 24 * 3600 * 1000,

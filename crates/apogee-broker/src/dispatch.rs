@@ -6,6 +6,7 @@
 //! hold a permit of their lane; a lane without permits answers SYSTEM_BUSY.
 
 use crate::broker::Broker;
+use crate::pop::{assign, looking, popping, settling};
 use crate::processor::{
     admin, client, end_transaction, offset, query, queue_lock, reply, send_back,
 };
@@ -66,6 +67,7 @@ pub enum Lane {
 pub(crate) enum Handler {
     Send,
     Pull,
+    Waiting(fn(&Context<'_>) -> crate::processor::pull::Outcome),
     Inline(fn(&Context<'_>) -> Handled),
     Blocking(fn(&Context<'_>) -> Handled),
     Relay(fn(Arc<Broker>, Arc<Connection>, RemotingCommand) -> Relayed),
@@ -86,7 +88,7 @@ pub(crate) const fn entry(code: RequestCode, lane: Lane, handler: Handler) -> En
 
 /// Every request that the broker answers.
 pub static TABLE: &[Entry] = {
-    use Handler::{Blocking, Inline, Pull, Relay, Send};
+    use Handler::{Blocking, Inline, Pull, Relay, Send, Waiting};
     use RequestCode as C;
     &[
         entry(C::SEND_MESSAGE, Lane::Send, Send),
@@ -99,6 +101,14 @@ pub static TABLE: &[Entry] = {
         entry(C::RESUME_CHECK_HALF_MESSAGE, Lane::Admin, Blocking(end_transaction::resume_check)),
         entry(C::PULL_MESSAGE, Lane::Pull, Pull),
         entry(C::LITE_PULL_MESSAGE, Lane::Pull, Pull),
+        entry(C::POP_MESSAGE, Lane::Pull, Waiting(popping::serve)),
+        entry(C::ACK_MESSAGE, Lane::Consumer, Inline(settling::ack)),
+        entry(C::BATCH_ACK_MESSAGE, Lane::Consumer, Inline(settling::batch_ack)),
+        entry(C::CHANGE_MESSAGE_INVISIBLETIME, Lane::Consumer, Inline(settling::change_invisible_time)),
+        entry(C::PEEK_MESSAGE, Lane::Pull, Blocking(looking::peek)),
+        entry(C::NOTIFICATION, Lane::Pull, Waiting(looking::notification)),
+        entry(C::POLLING_INFO, Lane::Pull, Inline(looking::polling_info)),
+        entry(C::QUERY_ASSIGNMENT, Lane::Consumer, Relay(assign::query)),
         entry(C::QUERY_MESSAGE, Lane::Query, Blocking(query::query_message)),
         entry(C::VIEW_MESSAGE_BY_ID, Lane::Query, Blocking(query::view_message_by_id)),
         entry(C::HEART_BEAT, Lane::Client, Inline(client::heart_beat)),
@@ -213,6 +223,11 @@ impl Entrance {
             Handler::Pull => {
                 use crate::processor::pull::{Outcome, serve};
                 if let Outcome::Now(response) = serve(&self.broker, connection, request, now) {
+                    reply(response);
+                }
+            }
+            Handler::Waiting(serve) => {
+                if let crate::processor::pull::Outcome::Now(response) = serve(&context) {
                     reply(response);
                 }
             }

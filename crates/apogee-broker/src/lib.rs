@@ -2,8 +2,8 @@
 //!
 //! Reading order: `broker` is the whole and its start and stop; `dispatch` is the table of requests;
 //! `processor` has the handlers; the tables (`topics`, `groups`, `filters`, `offsets`, `clients`,
-//! `queue_locks`, `long_polling`) each own one piece of state; `delay`, `transaction`, `registration`
-//! and `housekeeping` run by themselves.
+//! `queue_locks`, `long_polling`) each own one piece of state; `delay`, `pop`, `transaction`,
+//! `registration` and `housekeeping` run by themselves.
 //!
 //! What always holds: a table's lock is never held while another table is called or across an `.await`;
 //! what a document holds was loaded before it is saved.
@@ -25,6 +25,7 @@ mod topics;
 
 mod delay;
 mod housekeeping;
+mod pop;
 mod registration;
 mod transaction;
 

@@ -10,9 +10,11 @@ use apogee_model::record::body_crc;
 use apogee_net::client::NoService;
 use apogee_net::{Client, Connection, Limits};
 use apogee_protocol::bodies::{
-    JsonBody, KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper,
+    JsonBody, KVTable, RegisterBrokerBody, TopicConfigAndMappingSerializeWrapper, TopicRouteData,
 };
-use apogee_protocol::headers::{RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader};
+use apogee_protocol::headers::{
+    GetRouteInfoRequestHeader, RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader,
+};
 use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode, Str};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -30,6 +32,8 @@ const PERIOD_MS: std::ops::RangeInclusive<u64> = 10_000..=60_000;
 const MERGE_CHANGES: Duration = Duration::from_millis(20);
 /// How long the start waits for name servers; they are told again later anyway.
 const FIRST_ROUND: Duration = Duration::from_millis(500);
+/// How long a name server may take to tell a route.
+const ROUTE_PATIENCE: Duration = Duration::from_millis(3_000);
 /// How long the stop waits for name servers.
 const LAST_ROUND: Duration = Duration::from_millis(300);
 
@@ -137,6 +141,20 @@ impl Registration {
             }
             Err(_) => {}
         }
+    }
+
+    /// The route of a topic, from the first name server that answers.
+    pub(crate) async fn route(&self, topic: &str) -> Option<TopicRouteData> {
+        let header = GetRouteInfoRequestHeader { topic: Str::from(topic.to_owned()), ..GetRouteInfoRequestHeader::default() };
+        for address in &self.addresses {
+            let request = RemotingCommand::request(RequestCode::GET_ROUTEINFO_BY_TOPIC, &header);
+            let answer = self.client.invoke(address, request, ROUTE_PATIENCE).await;
+            if let Ok(answer) = answer.as_ref().map_err(|_| ()) {
+                let found = answer.response_code() == ResponseCode::SUCCESS;
+                return found.then(|| TopicRouteData::from_json(&answer.body).ok()).flatten();
+            }
+        }
+        None
     }
 
     /// Says good-bye to every name server.

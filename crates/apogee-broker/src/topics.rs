@@ -140,7 +140,10 @@ impl TopicTable {
         if let Some(known) = self.get(topic) {
             return Some(known);
         }
-        names::validate_topic(topic).ok()?;
+        // Names made by the broker may hold a '+' (pop retries of the second version).
+        if !names::is_safe_path_part(topic) {
+            return None;
+        }
         Some(self.insert_if_absent(simple(topic, queues.clamp(1, MAX_QUEUES), perm)))
     }
 
@@ -224,6 +227,7 @@ fn built_in(config: &BrokerConfig, reply: &str) -> Vec<TopicConfig> {
         simple(names::OFFSET_MOVED_EVENT, 1, rw),
         simple(names::SCHEDULE_TOPIC, config.delay_levels, rw),
         simple(reply, 1, rw),
+        simple(&crate::pop::revive_topic(cluster), config.revive_queue_num.clamp(1, 256), rw),
         simple(names::TRANS_HALF_TOPIC, 1, rw),
         simple(names::TRANS_OP_HALF_TOPIC, 1, rw),
         simple(&format!("rmq_sys_SYNC_BROKER_MEMBER_{}", config.broker_name), 1, PERM_INHERIT),

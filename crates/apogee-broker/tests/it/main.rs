@@ -26,6 +26,7 @@ mod delay_and_retry;
 mod filters;
 mod harness;
 mod membership;
+mod pop;
 mod reply;
 mod restart;
 mod send;

@@ -240,6 +240,7 @@ pub(crate) fn reset_offset(context: &Context<'_>) -> Handled {
         }
         broker.offsets.reset(group, topic, queue_id, target);
         broker.polling.arrived(topic, queue_id);
+        broker.pop.polling.arrived(topic, queue_id);
         let queue = MessageQueue::new(topic, broker.config.broker_name.as_str(), queue_id);
         body.offset_table.insert(queue, target);
     }

@@ -7,6 +7,7 @@ mod relay;
 mod topic;
 
 use crate::dispatch::{Entry, Handler, Lane, entry};
+use crate::pop::assign;
 use apogee_protocol::RequestCode as C;
 
 /// Requests of operators; see `dispatch` for what a line means.
@@ -47,6 +48,8 @@ pub(crate) static TABLE: &[Entry] = {
         entry(C::INVOKE_BROKER_TO_RESET_OFFSET, Lane::Admin, Blocking(consumer::reset_offset)),
         entry(C::CLONE_GROUP_OFFSET, Lane::Admin, Blocking(consumer::clone_offsets)),
         entry(C::GET_ALL_CONSUMER_OFFSET, Lane::Admin, Blocking(consumer::all_offsets)),
+        entry(C::SET_MESSAGE_REQUEST_MODE, Lane::Admin, Blocking(assign::set_mode)),
+        entry(C::GET_ALL_MESSAGE_REQUEST_MODE, Lane::Admin, Blocking(assign::all_modes)),
         entry(C::GET_ALL_DELAY_OFFSET, Lane::Admin, Blocking(info::delay_offsets)),
         entry(C::GET_CONSUMER_RUNNING_INFO, Lane::Admin, Relay(relay::running_info)),
         entry(C::CONSUME_MESSAGE_DIRECTLY, Lane::Admin, Relay(relay::consume_directly)),

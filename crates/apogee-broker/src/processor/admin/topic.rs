@@ -182,7 +182,14 @@ pub(crate) fn delete(context: &Context<'_>) -> Handled {
     if broker.config.validate_system_topic_when_update_topic && broker.topics.is_system(topic) {
         return Err(invalid(format!("The topic[{topic}] is conflict with system topic.")));
     }
+    let groups = broker.offsets.groups_of(topic);
     remove(context, topic)?;
+    // The groups' pop retries of the topic go with it (clearRetryTopicWhenDeleteTopic).
+    for retry in groups.iter().flat_map(|group| crate::pop::retry_topics(topic, group)) {
+        if broker.topics.get(&retry).is_some() {
+            remove(context, &retry)?;
+        }
+    }
     tracing::info!(topic, by = %context.connection.peer(), "topic deleted");
     Ok(Response::success())
 }
@@ -203,6 +210,7 @@ fn remove(context: &Context<'_>, topic: &str) -> Result<(), Response> {
         )
     })?;
     broker.polling.deleted(topic);
+    crate::pop::forget_topic(broker, topic);
     broker.register_soon();
     Ok(())
 }
