@@ -236,15 +236,13 @@ async fn a_message_that_is_never_acknowledged_ends_in_the_dead_letters() {
     peer.send("T", 0, "m").await;
     assert_eq!(peer.pop("T", 20, 0).await.len(), 1);
     assert_eq!(peer.pop("T", 20, 10_000).await.len(), 1);
-    let dead = peer.pull_all(&format!("%DLQ%{GROUP}"), 0, 0, 1);
-    let dead = loop {
-        // The topic is made with the first dead letter.
-        let answer = peer.ask(RequestCode::PULL_MESSAGE, &crate::harness::pull_header("CG", &format!("%DLQ%{GROUP}"), 0, 0)).await;
-        if answer.response_code() != ResponseCode::TOPIC_NOT_EXIST {
-            break dead.await;
-        }
+    let topic = format!("%DLQ%{GROUP}");
+    let header = crate::harness::pull_header("CG", &topic, 0, 0);
+    // The topic is made with the first dead letter.
+    while peer.ask(RequestCode::PULL_MESSAGE, &header).await.response_code() == ResponseCode::TOPIC_NOT_EXIST {
         tokio::time::sleep(Duration::from_millis(5)).await;
-    };
+    }
+    let dead = peer.pull_all(&topic, 0, 0, 1).await;
     assert_eq!(dead, ["m"]);
     fixture.stop().await;
 }
