@@ -52,7 +52,9 @@ impl RequestModes {
     pub(crate) fn load(config_dir: &Path) -> Result<Self, BrokerError> {
         let document = Document::new(config_dir.join("messageRequestMode.json"), is_document);
         let modes = match document.load()?.into_bytes() {
-            Some(bytes) => MessageRequestModeSerializeWrapper::from_json(&bytes)?.message_request_mode_map,
+            Some(bytes) => {
+                MessageRequestModeSerializeWrapper::from_json(&bytes)?.message_request_mode_map
+            }
             None => Modes::new(),
         };
         Ok(Self { document, modes: Mutex::new(modes), routes: Mutex::default() })
@@ -96,7 +98,10 @@ pub(crate) fn set_mode(context: &Context<'_>) -> Handled {
         return Err(Response::error(ResponseCode::NO_PERMISSION, remark));
     }
     if broker.topics.get(&topic).is_none() {
-        return Err(Response::error(ResponseCode::TOPIC_NOT_EXIST, format!("topic[{topic}] not exist")));
+        return Err(Response::error(
+            ResponseCode::TOPIC_NOT_EXIST,
+            format!("topic[{topic}] not exist"),
+        ));
     }
     if broker.groups.get_or_create(&group).is_none() {
         let remark = format!("subscription group does not exist: {group}");
@@ -118,8 +123,9 @@ pub(crate) fn query(
     request: RemotingCommand,
 ) -> Pin<Box<dyn Future<Output = Handled> + Send>> {
     Box::pin(async move {
-        let body = QueryAssignmentRequestBody::from_json(&request.body)
-            .map_err(|error| Response::error(ResponseCode::SYSTEM_ERROR, format!("request 400: {error}")))?;
+        let body = QueryAssignmentRequestBody::from_json(&request.body).map_err(|error| {
+            Response::error(ResponseCode::SYSTEM_ERROR, format!("request 400: {error}"))
+        })?;
         let topic = body.topic.clone().unwrap_or_default();
         let queues = queues_of(&broker, &topic).await;
         let answer = assign(&broker, &body, &topic, queues);
@@ -128,28 +134,43 @@ pub(crate) fn query(
 }
 
 /// A client that gets nothing keeps what it has.
-fn assign(broker: &Broker, body: &QueryAssignmentRequestBody, topic: &str, queues: Vec<MessageQueue>) -> QueryAssignmentResponseBody {
+fn assign(
+    broker: &Broker,
+    body: &QueryAssignmentRequestBody,
+    topic: &str,
+    queues: Vec<MessageQueue>,
+) -> QueryAssignmentResponseBody {
     let group = body.consumer_group.clone().unwrap_or_default();
-    let mode = broker.pop.modes.get(topic, &group).unwrap_or_else(|| SetMessageRequestModeRequestBody {
-        mode: if topic.starts_with(RETRY_PREFIX) {
-            MessageRequestMode::Pull
-        } else {
-            broker.config.default_message_request_mode
-        },
-        pop_share_queue_num: broker.config.default_pop_share_queue_num,
-        ..SetMessageRequestModeRequestBody::default()
-    });
+    let mode =
+        broker.pop.modes.get(topic, &group).unwrap_or_else(|| SetMessageRequestModeRequestBody {
+            mode: if topic.starts_with(RETRY_PREFIX) {
+                MessageRequestMode::Pull
+            } else {
+                broker.config.default_message_request_mode
+            },
+            pop_share_queue_num: broker.config.default_pop_share_queue_num,
+            ..SetMessageRequestModeRequestBody::default()
+        });
     let share = (mode.mode == MessageRequestMode::Pop).then_some(mode.pop_share_queue_num);
-    let all = body.message_model == Some(MessageModel::Broadcasting) || !broker.config.server_load_balancer_enable;
+    let all = body.message_model == Some(MessageModel::Broadcasting)
+        || !broker.config.server_load_balancer_enable;
     let mine = if all {
         queues
     } else {
-        let members = broker.clients.consumer_group(&group).map(|group| group.client_ids()).unwrap_or_default();
+        let members = broker
+            .clients
+            .consumer_group(&group)
+            .map(|group| group.client_ids())
+            .unwrap_or_default();
         let client = body.client_id.as_deref().unwrap_or_default();
         let strategy = body.strategy_name.as_deref().unwrap_or("AVG");
         allocate_mode(strategy, client, &queues, &members, share)
     };
-    let of = |queue| MessageQueueAssignment { attachments: None, message_queue: Some(queue), mode: mode.mode };
+    let of = |queue| MessageQueueAssignment {
+        attachments: None,
+        message_queue: Some(queue),
+        mode: mode.mode,
+    };
     QueryAssignmentResponseBody { message_queue_assignments: mine.into_iter().map(of).collect() }
 }
 
@@ -167,7 +188,9 @@ async fn queues_of(broker: &Arc<Broker>, topic: &str) -> Vec<MessageQueue> {
         None => {
             let config = broker.topics.get(topic).filter(|config| config.perm & PERM_READ != 0);
             let count = config.map_or(0, |config| config.read_queue_nums);
-            (0..count).map(|id| MessageQueue::new(topic, broker.config.broker_name.as_str(), id)).collect()
+            (0..count)
+                .map(|id| MessageQueue::new(topic, broker.config.broker_name.as_str(), id))
+                .collect()
         }
     };
     queues.sort();
@@ -186,27 +209,39 @@ async fn queues_of(broker: &Arc<Broker>, topic: &str) -> Vec<MessageQueue> {
 fn of_route(topic: &str, route: &TopicRouteData) -> Vec<MessageQueue> {
     let readable = route.queue_datas.iter().filter(|data| data.perm & PERM_READ != 0);
     let each = readable.flat_map(|data| {
-        (0..data.read_queue_nums.min(crate::topics::MAX_QUEUES)).map(|id| MessageQueue::new(topic, data.broker_name.as_str(), id))
+        (0..data.read_queue_nums.min(crate::topics::MAX_QUEUES))
+            .map(|id| MessageQueue::new(topic, data.broker_name.as_str(), id))
     });
     each.collect()
 }
 
 /// A member's queues. With `share` (pop), members may take queues of the next members too; -1 stands for
 /// every queue of a broker.
-fn allocate_mode(strategy: &str, client: &str, queues: &[MessageQueue], members: &[String], share: Option<i32>) -> Vec<MessageQueue> {
+fn allocate_mode(
+    strategy: &str,
+    client: &str,
+    queues: &[MessageQueue],
+    members: &[String],
+    share: Option<i32>,
+) -> Vec<MessageQueue> {
     let Some(at) = members.iter().position(|member| member == client) else { return Vec::new() };
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
     match share {
         None => allocate(strategy, at, members, queues),
         Some(share) if share <= 0 || i64::from(share) >= count - 1 => {
-            let any = |queue: &MessageQueue| MessageQueue::new(queue.topic.as_str(), queue.broker_name.as_str(), -1);
+            let any = |queue: &MessageQueue| {
+                MessageQueue::new(queue.topic.as_str(), queue.broker_name.as_str(), -1)
+            };
             let mut all: Vec<MessageQueue> = queues.iter().map(any).collect();
             all.dedup();
             all
         }
-        Some(_) if members.len() > queues.len() => queues.get(at % queues.len().max(1)).cloned().into_iter().collect(),
+        Some(_) if members.len() > queues.len() => {
+            queues.get(at % queues.len().max(1)).cloned().into_iter().collect()
+        }
         Some(share) => {
-            let neighbours = (0..=usize::try_from(share).unwrap_or(0)).map(|step| (at + step) % members.len());
+            let neighbours =
+                (0..=usize::try_from(share).unwrap_or(0)).map(|step| (at + step) % members.len());
             let mut mine: Vec<MessageQueue> =
                 neighbours.flat_map(|at| allocate(strategy, at, members, queues)).collect();
             mine.sort();
@@ -217,7 +252,12 @@ fn allocate_mode(strategy: &str, client: &str, queues: &[MessageQueue], members:
 }
 
 /// The queues of the member at a place of the sorted members; an unknown strategy gives none.
-fn allocate(strategy: &str, at: usize, members: &[String], queues: &[MessageQueue]) -> Vec<MessageQueue> {
+fn allocate(
+    strategy: &str,
+    at: usize,
+    members: &[String],
+    queues: &[MessageQueue],
+) -> Vec<MessageQueue> {
     let (total, count) = (queues.len(), members.len().max(1));
     match strategy {
         "AVG" | "" => {
@@ -228,7 +268,10 @@ fn allocate(strategy: &str, at: usize, members: &[String], queues: &[MessageQueu
         }
         "AVG_BY_CIRCLE" => queues.iter().skip(at).step_by(count).cloned().collect(),
         other => {
-            tracing::warn!(strategy = other, "no queues are assigned: the broker knows AVG and AVG_BY_CIRCLE");
+            tracing::warn!(
+                strategy = other,
+                "no queues are assigned: the broker knows AVG and AVG_BY_CIRCLE"
+            );
             Vec::new()
         }
     }
@@ -261,7 +304,9 @@ mod tests {
 
     #[test]
     fn average_parts_are_those_of_the_original() {
-        let ids = |at| -> Vec<i32> { allocate("AVG", at, &members(3), &queues(8)).iter().map(|q| q.queue_id).collect() };
+        let ids = |at| -> Vec<i32> {
+            allocate("AVG", at, &members(3), &queues(8)).iter().map(|q| q.queue_id).collect()
+        };
         assert_eq!((ids(0), ids(1), ids(2)), (vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]));
     }
 

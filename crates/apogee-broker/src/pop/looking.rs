@@ -6,8 +6,8 @@ use crate::dispatch::Context;
 use crate::processor::pull::Outcome;
 use apogee_model::TagFilter;
 use apogee_protocol::headers::{
-    NotificationRequestHeader, PeekMessageRequestHeader, PollingInfoRequestHeader, PollingInfoResponseHeader,
-    PopMessageResponseHeader,
+    NotificationRequestHeader, PeekMessageRequestHeader, PollingInfoRequestHeader,
+    PollingInfoResponseHeader, PopMessageResponseHeader,
 };
 use apogee_protocol::{Body, ReplyTo, Response, ResponseCode, Str};
 use apogee_store::{GetStatus, ReadRequest};
@@ -23,7 +23,8 @@ const MAX_POLL_MS: i64 = 120_000;
 /// PEEK_MESSAGE: what the next pop would find, from the topic and the group's retries of it.
 pub(crate) fn peek(context: &Context<'_>) -> Handled {
     let header: PeekMessageRequestHeader = context.header()?;
-    let (broker, topic, group) = (context.broker, header.topic.as_str(), header.consumer_group.as_str());
+    let (broker, topic, group) =
+        (context.broker, header.topic.as_str(), header.consumer_group.as_str());
     let queues = check(context, topic, group, header.queue_id, "peeking")?;
     let max = usize::try_from(header.max_msg_nums).unwrap_or(0).clamp(1, MAX_MESSAGES);
     let mut places: Vec<(String, i32)> = Vec::new();
@@ -62,7 +63,10 @@ pub(crate) fn peek(context: &Context<'_>) -> Handled {
         return Ok(Response::new(ResponseCode::PULL_NOT_FOUND).header(&answer).remark(remark));
     }
     broker.stats.got(group, topic, count, slices.iter().map(bytes::Bytes::len).sum());
-    Ok(Response::success().header(&answer).remark(Str::from_static("FOUND")).body(Body::Many(slices)))
+    Ok(Response::success()
+        .header(&answer)
+        .remark(Str::from_static("FOUND"))
+        .body(Body::Many(slices)))
 }
 
 /// NOTIFICATION: tells when a pop would find something.
@@ -100,6 +104,7 @@ pub(crate) fn polling_info(context: &Context<'_>) -> Handled {
     let (topic, group) = (header.topic.as_str(), header.consumer_group.as_str());
     check(context, topic, group, header.queue_id, "peeking")?;
     let waiting = context.broker.pop.polling.waiting(topic, group, header.queue_id);
-    let answer = PollingInfoResponseHeader { polling_num: i32::try_from(waiting).unwrap_or(i32::MAX) };
+    let answer =
+        PollingInfoResponseHeader { polling_num: i32::try_from(waiting).unwrap_or(i32::MAX) };
     Ok(Response::success().header(&answer))
 }

@@ -19,7 +19,8 @@ const ORPHAN_LIMIT: usize = 100_000;
 /// How long such acknowledgements are kept after their handle is over (ms).
 const ORPHAN_MS: i64 = 600_000;
 /// Pauses before a revive that failed is tried again (s), as the original's.
-const REVIVE_AGAIN_S: [i64; 17] = [10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200];
+const REVIVE_AGAIN_S: [i64; 17] =
+    [10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200];
 
 /// What one popped message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +71,10 @@ impl Checkpoint {
 
     /// Offsets that nobody has settled.
     pub(crate) fn invisible(&self) -> impl Iterator<Item = i64> + '_ {
-        self.messages.iter().filter(|(_, state)| *state == State::Invisible).map(|(offset, _)| *offset)
+        self.messages
+            .iter()
+            .filter(|(_, state)| *state == State::Invisible)
+            .map(|(offset, _)| *offset)
     }
 
     fn is_settled(&self) -> bool {
@@ -79,7 +83,14 @@ impl Checkpoint {
 }
 
 /// The name of a checkpoint.
-pub(crate) fn key(topic: &str, group: &str, queue_id: i32, start: i64, pop_time: i64, broker: &str) -> String {
+pub(crate) fn key(
+    topic: &str,
+    group: &str,
+    queue_id: i32,
+    start: i64,
+    pop_time: i64,
+    broker: &str,
+) -> String {
     format!("{topic}@{queue_id}@{start}@{group}@{pop_time}@{broker}")
 }
 
@@ -147,12 +158,18 @@ impl Machine {
         let Some(checkpoint) = self.open.get_mut(key) else {
             if to == State::Acked && self.orphans.len() < ORPHAN_LIMIT {
                 let until_ms = until_ms.saturating_add(ORPHAN_MS);
-                let orphan = self.orphans.entry(key.to_owned()).or_insert(Orphan { offsets: Vec::new(), until_ms });
+                let orphan = self
+                    .orphans
+                    .entry(key.to_owned())
+                    .or_insert(Orphan { offsets: Vec::new(), until_ms });
                 orphan.offsets.push(offset);
             }
             return;
         };
-        let found = checkpoint.messages.iter_mut().find(|(at, state)| *at == offset && *state == State::Invisible);
+        let found = checkpoint
+            .messages
+            .iter_mut()
+            .find(|(at, state)| *at == offset && *state == State::Invisible);
         if let Some((_, state)) = found {
             *state = to;
         }
@@ -202,7 +219,11 @@ impl Machine {
 
     /// The checkpoints that `wanted` names and that are not settled.
     pub(crate) fn select(&self, wanted: impl Fn(&Checkpoint) -> bool) -> Vec<Checkpoint> {
-        self.open.values().filter(|checkpoint| !checkpoint.is_settled() && wanted(checkpoint)).cloned().collect()
+        self.open
+            .values()
+            .filter(|checkpoint| !checkpoint.is_settled() && wanted(checkpoint))
+            .cloned()
+            .collect()
     }
 
     /// The lowest position of a checkpoint that is not settled.
@@ -234,7 +255,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(crate) fn checkpoint(start: i64, pop_time: i64, offsets: &[i64], record: i64) -> Checkpoint {
+    pub(crate) fn checkpoint(
+        start: i64,
+        pop_time: i64,
+        offsets: &[i64],
+        record: i64,
+    ) -> Checkpoint {
         Checkpoint {
             topic: "t".into(),
             group: "g".into(),

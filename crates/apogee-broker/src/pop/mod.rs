@@ -80,7 +80,11 @@ impl Pop {
     ) -> Result<Self, BrokerError> {
         let revive_topic = revive_topic(&config.broker_cluster_name);
         // A store may hold records in more queues than the settings name now.
-        let stored = store.topic_queues(&revive_topic).iter().map(|queue| queue.queue_id().saturating_add(1)).max();
+        let stored = store
+            .topic_queues(&revive_topic)
+            .iter()
+            .map(|queue| queue.queue_id().saturating_add(1))
+            .max();
         let lanes = config.revive_queue_num.max(stored.unwrap_or(0)).clamp(1, MAX_REVIVE_QUEUES);
         Ok(Self {
             revive_topic,

@@ -44,7 +44,11 @@ fn key(topic: &str, group: &str) -> String {
 
 fn offset_at(info: &OrderInfo, at: usize) -> i64 {
     let first = info.offset_list.first().copied().unwrap_or(0);
-    if at == 0 { first } else { first.saturating_add(info.offset_list.get(at).copied().unwrap_or(0)) }
+    if at == 0 {
+        first
+    } else {
+        first.saturating_add(info.offset_list.get(at).copied().unwrap_or(0))
+    }
 }
 
 fn is_acked(info: &OrderInfo, at: usize) -> bool {
@@ -58,7 +62,10 @@ fn blocked_until(info: &OrderInfo, attempt: Option<&str>, now: i64) -> Option<i6
     }
     let invisible = info.invisible_time.unwrap_or(0);
     let visible_at = |at: usize| {
-        let changed = info.offset_next_visible_time.as_ref().and_then(|times| times.get(&offset_at(info, at)));
+        let changed = info
+            .offset_next_visible_time
+            .as_ref()
+            .and_then(|times| times.get(&offset_at(info, at)));
         changed.copied().unwrap_or_else(|| info.pop_time.saturating_add(invisible))
     };
     let open = (0..info.offset_list.len()).filter(|at| !is_acked(info, *at));
@@ -90,7 +97,8 @@ impl OrderTable {
                 return Ok(());
             }
             state.0.retain(|_, queues| {
-                queues.retain(|_, info| now.saturating_sub(info.last_consume_timestamp) <= UNUSED_MS);
+                queues
+                    .retain(|_, info| now.saturating_sub(info.last_consume_timestamp) <= UNUSED_MS);
                 !queues.is_empty()
             });
             state.0.clone()
@@ -104,7 +112,14 @@ impl OrderTable {
     }
 
     /// Until when the queue is closed to others than this attempt (ms).
-    pub(crate) fn blocked_until(&self, topic: &str, group: &str, queue_id: i32, attempt: Option<&str>, now: i64) -> Option<i64> {
+    pub(crate) fn blocked_until(
+        &self,
+        topic: &str,
+        group: &str,
+        queue_id: i32,
+        attempt: Option<&str>,
+        now: i64,
+    ) -> Option<i64> {
         let state = self.state.lock();
         blocked_until(state.0.get(&key(topic, group))?.get(&queue_id)?, attempt, now)
     }
@@ -121,10 +136,20 @@ impl OrderTable {
         let mut state = self.state.lock();
         state.1 = true;
         let queues = state.0.entry(key(topic, group)).or_default();
-        let counts = queues.get(&queue_id).map(|before| consumed_before(before, attempt, offsets)).unwrap_or_default();
-        let least = if counts.len() == offsets.len() { counts.values().copied().min().unwrap_or(0) } else { 0 };
+        let counts = queues
+            .get(&queue_id)
+            .map(|before| consumed_before(before, attempt, offsets))
+            .unwrap_or_default();
+        let least = if counts.len() == offsets.len() {
+            counts.values().copied().min().unwrap_or(0)
+        } else {
+            0
+        };
         let first = offsets.first().copied().unwrap_or(0);
-        let list = offsets.iter().enumerate().map(|(at, offset)| if at == 0 { *offset } else { offset - first });
+        let list = offsets
+            .iter()
+            .enumerate()
+            .map(|(at, offset)| if at == 0 { *offset } else { offset - first });
         let info = OrderInfo {
             attempt_id: attempt.map(str::to_owned),
             commit_offset_bit: 0,
@@ -140,9 +165,18 @@ impl OrderTable {
     }
 
     /// Acknowledges a message.
-    pub(crate) fn acked(&self, topic: &str, group: &str, queue_id: i32, offset: i64, pop_time: i64) -> Commit {
+    pub(crate) fn acked(
+        &self,
+        topic: &str,
+        group: &str,
+        queue_id: i32,
+        offset: i64,
+        pop_time: i64,
+    ) -> Commit {
         let mut state = self.state.lock();
-        let Some(info) = state.0.get_mut(&key(topic, group)).and_then(|queues| queues.get_mut(&queue_id)) else {
+        let Some(info) =
+            state.0.get_mut(&key(topic, group)).and_then(|queues| queues.get_mut(&queue_id))
+        else {
             return Commit::To(offset.saturating_add(1));
         };
         if info.offset_list.is_empty() {
@@ -165,7 +199,14 @@ impl OrderTable {
     }
 
     /// A message in hand gets another time; false if it is not in hand under this pop time.
-    pub(crate) fn visible_at(&self, topic: &str, group: &str, queue_id: i32, offset: i64, (pop_time, at): (i64, i64)) -> bool {
+    pub(crate) fn visible_at(
+        &self,
+        topic: &str,
+        group: &str,
+        queue_id: i32,
+        offset: i64,
+        (pop_time, at): (i64, i64),
+    ) -> bool {
         let mut state = self.state.lock();
         let info = state.0.get_mut(&key(topic, group)).and_then(|queues| queues.get_mut(&queue_id));
         let Some(info) = info.filter(|info| info.pop_time == pop_time) else { return false };
@@ -177,7 +218,11 @@ impl OrderTable {
     /// Frees a queue: its group was moved elsewhere.
     pub(crate) fn clear(&self, topic: &str, group: &str, queue_id: i32) {
         let mut state = self.state.lock();
-        if state.0.get_mut(&key(topic, group)).is_some_and(|queues| queues.remove(&queue_id).is_some()) {
+        if state
+            .0
+            .get_mut(&key(topic, group))
+            .is_some_and(|queues| queues.remove(&queue_id).is_some())
+        {
             state.1 = true;
         }
     }
@@ -190,14 +235,20 @@ impl OrderTable {
     }
 }
 
-fn consumed_before(before: &OrderInfo, attempt: Option<&str>, offsets: &[i64]) -> BTreeMap<i64, i32> {
+fn consumed_before(
+    before: &OrderInfo,
+    attempt: Option<&str>,
+    offsets: &[i64],
+) -> BTreeMap<i64, i32> {
     let counts = before.offset_consumed_count.clone().unwrap_or_default();
     if attempt.is_some() && before.attempt_id.as_deref() == attempt {
         return counts;
     }
     let had: Vec<i64> = (0..before.offset_list.len()).map(|at| offset_at(before, at)).collect();
     let again = offsets.iter().filter(|offset| had.contains(offset));
-    again.map(|offset| (*offset, counts.get(offset).copied().unwrap_or(0).saturating_add(1))).collect()
+    again
+        .map(|offset| (*offset, counts.get(offset).copied().unwrap_or(0).saturating_add(1)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -48,14 +48,30 @@ pub(crate) struct PopPolling {
 impl PopPolling {
     /// A table for up to `limit` requests, `limit_of_key` of one topic, group and queue. The channel needs
     /// no limit of its own: only counted requests go through it.
-    pub(crate) fn new(limit: usize, limit_of_key: usize) -> (Self, mpsc::UnboundedReceiver<Vec<Parked>>) {
+    pub(crate) fn new(
+        limit: usize,
+        limit_of_key: usize,
+    ) -> (Self, mpsc::UnboundedReceiver<Vec<Parked>>) {
         let (woken, receiver) = mpsc::unbounded_channel();
-        (Self { state: Mutex::default(), count: AtomicUsize::new(0), limit, limit_of_key, woken }, receiver)
+        (
+            Self {
+                state: Mutex::default(),
+                count: AtomicUsize::new(0),
+                limit,
+                limit_of_key,
+                woken,
+            },
+            receiver,
+        )
     }
 
     /// Parks a request, or gives it back if the table is full. `has_news` is asked under the lock: what
     /// arrived since the read that found nothing must not be slept through.
-    pub(crate) fn park(&self, parked: Parked, has_news: impl FnOnce() -> bool) -> Result<(), Box<Parked>> {
+    pub(crate) fn park(
+        &self,
+        parked: Parked,
+        has_news: impl FnOnce() -> bool,
+    ) -> Result<(), Box<Parked>> {
         if self.count.fetch_add(1, Ordering::SeqCst) >= self.limit {
             self.count.fetch_sub(1, Ordering::SeqCst);
             return Err(Box::new(parked));
@@ -69,8 +85,10 @@ impl PopPolling {
             return Ok(());
         }
         let request = Arc::clone(&parked.request);
-        let key: Key = (request.group.as_str().into(), request.queue_id.max(-1), request.is_notification);
-        let waiting = state.topics.entry(request.topic.as_str().into()).or_default().entry(key).or_default();
+        let key: Key =
+            (request.group.as_str().into(), request.queue_id.max(-1), request.is_notification);
+        let waiting =
+            state.topics.entry(request.topic.as_str().into()).or_default().entry(key).or_default();
         if waiting.len() >= self.limit_of_key {
             self.count.fetch_sub(1, Ordering::SeqCst);
             return Err(Box::new(parked));
@@ -168,7 +186,12 @@ impl PopPolling {
     }
 }
 
-fn take_one_of_each(state: &mut State, topic: &str, wanted: impl Fn(&Key) -> bool, into: &mut Vec<Parked>) {
+fn take_one_of_each(
+    state: &mut State,
+    topic: &str,
+    wanted: impl Fn(&Key) -> bool,
+    into: &mut Vec<Parked>,
+) {
     let Some(keys) = state.topics.get_mut(topic) else { return };
     for (_, waiting) in keys.iter_mut().filter(|(key, _)| wanted(key)) {
         into.extend(waiting.pop_front());

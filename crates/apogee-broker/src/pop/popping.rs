@@ -17,7 +17,9 @@ use apogee_model::record::{self, LogEntry, RecordFields, parse_entry};
 use apogee_model::subscription::EXPRESSION_TAG;
 use apogee_model::{MessageFilter, RecordView, TagFilter};
 use apogee_net::Connection;
-use apogee_protocol::headers::{NotificationResponseHeader, PopMessageRequestHeader, PopMessageResponseHeader};
+use apogee_protocol::headers::{
+    NotificationResponseHeader, PopMessageRequestHeader, PopMessageResponseHeader,
+};
 use apogee_protocol::{Body, ReplyTo, Response, ResponseCode, Str};
 use apogee_store::{GetStatus, ReadPlan, ReadRequest};
 use bytes::Bytes;
@@ -64,31 +66,50 @@ pub(super) struct Gathered {
 }
 
 /// Refuses what every request of this kind is refused for; answers the topic's read queues.
-pub(super) fn check(context: &Context<'_>, topic: &str, group: &str, queue_id: i32, what: &str) -> Result<i32, Response> {
+pub(super) fn check(
+    context: &Context<'_>,
+    topic: &str,
+    group: &str,
+    queue_id: i32,
+    what: &str,
+) -> Result<i32, Response> {
     let broker = context.broker;
     let refuse = |code, remark: String| Err(Response::error(code, remark));
     if broker.permission() & PERM_READ == 0 {
-        let remark = format!("the broker[{}] {what} message is forbidden", broker.config.broker_ip1);
+        let remark =
+            format!("the broker[{}] {what} message is forbidden", broker.config.broker_ip1);
         return refuse(ResponseCode::NO_PERMISSION, remark);
     }
     let Some(config) = broker.topics.get(topic) else {
-        return refuse(ResponseCode::TOPIC_NOT_EXIST, format!("topic[{topic}] not exist, apply first please!"));
+        return refuse(
+            ResponseCode::TOPIC_NOT_EXIST,
+            format!("topic[{topic}] not exist, apply first please!"),
+        );
     };
     if config.perm & PERM_READ == 0 {
-        return refuse(ResponseCode::NO_PERMISSION, format!("the topic[{topic}] {what} message is forbidden"));
+        return refuse(
+            ResponseCode::NO_PERMISSION,
+            format!("the topic[{topic}] {what} message is forbidden"),
+        );
     }
     if queue_id >= config.read_queue_nums {
         let (queues, peer) = (config.read_queue_nums, context.connection.peer());
-        let remark =
-            format!("queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[{peer}]");
+        let remark = format!(
+            "queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[{peer}]"
+        );
         return refuse(ResponseCode::INVALID_PARAMETER, remark);
     }
     let Some(group_config) = broker.groups.get_or_create(group) else {
-        let remark = format!("subscription group [{group}] does not exist, create it or set autoCreateSubscriptionGroup");
+        let remark = format!(
+            "subscription group [{group}] does not exist, create it or set autoCreateSubscriptionGroup"
+        );
         return refuse(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark);
     };
     if !group_config.consume_enable || broker.groups.is_read_forbidden(group, topic) {
-        return refuse(ResponseCode::NO_PERMISSION, format!("subscription group no permission, {group}"));
+        return refuse(
+            ResponseCode::NO_PERMISSION,
+            format!("subscription group no permission, {group}"),
+        );
     }
     Ok(config.read_queue_nums)
 }
@@ -96,7 +117,8 @@ pub(super) fn check(context: &Context<'_>, topic: &str, group: &str, queue_id: i
 /// The retry topics that a group's pops of a topic read.
 pub(super) fn retry_topics(broker: &Broker, topic: &str, group: &str) -> Vec<(Source, String)> {
     let config = &broker.config;
-    let mut kinds = vec![if config.enable_retry_topic_v2 { Source::RetryV2 } else { Source::RetryV1 }];
+    let mut kinds =
+        vec![if config.enable_retry_topic_v2 { Source::RetryV2 } else { Source::RetryV1 }];
     if config.enable_retry_topic_v2 && config.retrieve_message_from_pop_retry_topic_v1 {
         kinds.push(Source::RetryV1);
     }
@@ -126,11 +148,15 @@ fn request_of(context: &Context<'_>) -> Result<(PopRequest, i64), Response> {
     if header.max_msg_nums > MAX_MESSAGES {
         return Err(Response::error(
             ResponseCode::INVALID_PARAMETER,
-            format!("the broker[{}] pop message's num is greater than {MAX_MESSAGES}", broker.config.broker_ip1),
+            format!(
+                "the broker[{}] pop message's num is greater than {MAX_MESSAGES}",
+                broker.config.broker_ip1
+            ),
         ));
     }
     if header.invisible_time <= 0 {
-        let remark = format!("invisibleTime {} is illegal, it must be at least 1 ms", header.invisible_time);
+        let remark =
+            format!("invisibleTime {} is illegal, it must be at least 1 ms", header.invisible_time);
         return Err(Response::error(ResponseCode::INVALID_PARAMETER, remark));
     }
     check(context, topic, group, header.queue_id, "pop")?;
@@ -156,7 +182,9 @@ fn filter(header: &PopMessageRequestHeader) -> Result<Arc<dyn MessageFilter>, Re
     if kind != EXPRESSION_TAG && !expression.is_empty() {
         return Err(Response::error(
             ResponseCode::SUBSCRIPTION_PARSE_FAILED,
-            format!("parse the consumer's subscription failed: pops are not filtered by {kind} in this release"),
+            format!(
+                "parse the consumer's subscription failed: pops are not filtered by {kind} in this release"
+            ),
         ));
     }
     let parsed = TagFilter::parse(expression).map_err(|error| {
@@ -218,7 +246,13 @@ fn look(broker: &Arc<Broker>, parked: Parked, now: i64) -> Outcome {
     park(broker, parked, now, free_at, |full| nothing(&request, &gathered, full))
 }
 
-fn park(broker: &Broker, parked: Parked, now: i64, free_at: i64, refuse: impl FnOnce(bool) -> Response) -> Outcome {
+fn park(
+    broker: &Broker,
+    parked: Parked,
+    now: i64,
+    free_at: i64,
+    refuse: impl FnOnce(bool) -> Response,
+) -> Outcome {
     if parked.deadline_ms <= now || broker.is_closing() {
         return Outcome::Now(refuse(false));
     }
@@ -248,18 +282,27 @@ fn header_of(request: &PopRequest, gathered: &Gathered) -> PopMessageResponseHea
 
 fn found(request: &PopRequest, gathered: Gathered) -> Response {
     let header = header_of(request, &gathered);
-    Response::success().header(&header).remark(Str::from_static("FOUND")).body(Body::Many(gathered.slices))
+    Response::success()
+        .header(&header)
+        .remark(Str::from_static("FOUND"))
+        .body(Body::Many(gathered.slices))
 }
 
 fn nothing(request: &PopRequest, gathered: &Gathered, full: bool) -> Response {
     let code = if full { ResponseCode::POLLING_FULL } else { ResponseCode::POLLING_TIMEOUT };
-    Response::new(code).header(&header_of(request, gathered)).remark(Str::from_static("NO_MESSAGE_IN_QUEUE"))
+    Response::new(code)
+        .header(&header_of(request, gathered))
+        .remark(Str::from_static("NO_MESSAGE_IN_QUEUE"))
 }
 
 /// Pops from the topic and the group's retries of it, in a random order that starves neither.
 fn gather(broker: &Broker, request: &PopRequest, now: i64) -> Gathered {
     let order = request.order;
-    let revive_queue = if order { ORDER_QUEUE } else { broker.pop.next_revive_queue(broker.config.revive_queue_num) };
+    let revive_queue = if order {
+        ORDER_QUEUE
+    } else {
+        broker.pop.next_revive_queue(broker.config.revive_queue_num)
+    };
     let mut gathered = Gathered {
         slices: Vec::new(),
         count: 0,
@@ -273,12 +316,18 @@ fn gather(broker: &Broker, request: &PopRequest, now: i64) -> Gathered {
     };
     let retries_first = fastrand::i32(0..100) < broker.config.pop_from_retry_probability;
     // Retry topics of both versions share the digits of an answer: one of them a time.
-    let at = if request.retry_topics.len() > 1 { fastrand::usize(0..request.retry_topics.len()) } else { 0 };
+    let at = if request.retry_topics.len() > 1 {
+        fastrand::usize(0..request.retry_topics.len())
+    } else {
+        0
+    };
     let retries = |gathered: &mut Gathered| {
         if order {
             return;
         }
-        for (source, topic) in request.retry_topics.iter().cycle().skip(at).take(request.retry_topics.len()) {
+        for (source, topic) in
+            request.retry_topics.iter().cycle().skip(at).take(request.retry_topics.len())
+        {
             let before = gathered.count;
             pop_topic(broker, request, gathered, topic, *source);
             if gathered.count > before {
@@ -292,7 +341,12 @@ fn gather(broker: &Broker, request: &PopRequest, now: i64) -> Gathered {
     if request.queue_id < 0 {
         pop_topic(broker, request, &mut gathered, &request.topic, Source::Topic);
     } else {
-        pop_queue(broker, request, &mut gathered, (&request.topic, Source::Topic, request.queue_id));
+        pop_queue(
+            broker,
+            request,
+            &mut gathered,
+            (&request.topic, Source::Topic, request.queue_id),
+        );
     }
     if !retries_first {
         retries(&mut gathered);
@@ -300,8 +354,16 @@ fn gather(broker: &Broker, request: &PopRequest, now: i64) -> Gathered {
     gathered
 }
 
-fn pop_topic(broker: &Broker, request: &PopRequest, gathered: &mut Gathered, topic: &str, source: Source) {
-    let Some(queues) = broker.topics.get(topic).map(|config| config.read_queue_nums).filter(|count| *count > 0) else {
+fn pop_topic(
+    broker: &Broker,
+    request: &PopRequest,
+    gathered: &mut Gathered,
+    topic: &str,
+    source: Source,
+) {
+    let Some(queues) =
+        broker.topics.get(topic).map(|config| config.read_queue_nums).filter(|count| *count > 0)
+    else {
         return;
     };
     let first = fastrand::i32(0..queues);
@@ -318,8 +380,13 @@ fn pop_queue(broker: &Broker, request: &PopRequest, gathered: &mut Gathered, pla
     let start = start_of(broker, request, (topic, source, queue_id));
     let rest = (broker.store.max_offset(topic, queue_id) - start).max(0);
     if request.order
-        && let Some(free_at) =
-            broker.pop.order.blocked_until(topic, group, queue_id, request.attempt.as_deref(), gathered.pop_time)
+        && let Some(free_at) = broker.pop.order.blocked_until(
+            topic,
+            group,
+            queue_id,
+            request.attempt.as_deref(),
+            gathered.pop_time,
+        )
     {
         gathered.free_at = gathered.free_at.min(free_at);
         gathered.rest += rest;
@@ -331,7 +398,8 @@ fn pop_queue(broker: &Broker, request: &PopRequest, gathered: &mut Gathered, pla
     }
     let all = TagFilter::All;
     let filter = if source == Source::Topic { request.filter.as_ref() } else { &all };
-    let (start, plan) = read(broker, (topic, queue_id), start, request.max - gathered.count, filter);
+    let (start, plan) =
+        read(broker, (topic, queue_id), start, request.max - gathered.count, filter);
     if plan.status == GetStatus::Found {
         take(broker, request, gathered, place, start, &plan);
     } else {
@@ -350,11 +418,15 @@ fn start_of(broker: &Broker, request: &PopRequest, (topic, source, queue_id): Pl
     if let Some(known) = broker.offsets.query(group, topic, queue_id) {
         return known.max(0);
     }
-    let (min, max) = (broker.store.min_offset(topic, queue_id), broker.store.max_offset(topic, queue_id));
+    let (min, max) =
+        (broker.store.min_offset(topic, queue_id), broker.store.max_offset(topic, queue_id));
     let at_end = request.init_mode == INIT_AT_END && source == Source::Topic;
     let start = if !at_end {
         min
-    } else if broker.config.init_pop_offset_by_check_msg_in_mem && min <= 0 && !broker.is_cold(topic, queue_id, 0) {
+    } else if broker.config.init_pop_offset_by_check_msg_in_mem
+        && min <= 0
+        && !broker.is_cold(topic, queue_id, 0)
+    {
         0
     } else {
         (max - 1).max(0)
@@ -373,10 +445,12 @@ fn read(
 ) -> (i64, ReadPlan) {
     let mut reads = 0;
     loop {
-        let request = ReadRequest { topic, queue_id, offset: start, max_num, max_bytes: usize::MAX, filter };
+        let request =
+            ReadRequest { topic, queue_id, offset: start, max_num, max_bytes: usize::MAX, filter };
         let mut plan = broker.store.plan_read(&request);
         reads += 1;
-        let empty = matches!(plan.status, GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue);
+        let empty =
+            matches!(plan.status, GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue);
         if empty {
             // Nothing is known of this queue: the position stays as it is.
             plan.next_begin_offset = start;
@@ -390,7 +464,14 @@ fn read(
 }
 
 /// Makes the found messages the client's: checkpoint first, then the group's offset.
-fn take(broker: &Broker, request: &PopRequest, gathered: &mut Gathered, place: Place<'_>, start: i64, plan: &ReadPlan) {
+fn take(
+    broker: &Broker,
+    request: &PopRequest,
+    gathered: &mut Gathered,
+    place: Place<'_>,
+    start: i64,
+    plan: &ReadPlan,
+) {
     let ((topic, source, queue_id), group) = (place, request.group.as_str());
     let mut offsets = Vec::with_capacity(plan.message_count);
     for slice in &plan.slices {
@@ -402,7 +483,8 @@ fn take(broker: &Broker, request: &PopRequest, gathered: &mut Gathered, place: P
     if request.order {
         let times = (gathered.pop_time, request.invisible_ms);
         let queue = (topic, group, queue_id);
-        let (counts, least) = broker.pop.order.popped(queue, request.attempt.as_deref(), times, &offsets);
+        let (counts, least) =
+            broker.pop.order.popped(queue, request.attempt.as_deref(), times, &offsets);
         gathered.places.count(queue_id, counts.into_iter(), least);
         broker.offsets.commit(group, topic, queue_id, start);
     } else {
@@ -463,14 +545,20 @@ fn check_out(
         next_ms: 0,
     };
     let revive_queue = gathered.revive_queue;
-    let lane = broker.pop.lane(revive_queue).ok_or_else(|| busy(format!("revive queue {revive_queue} is not there")))?;
+    let lane = broker
+        .pop
+        .lane(revive_queue)
+        .ok_or_else(|| busy(format!("revive queue {revive_queue} is not there")))?;
     let mut lane = lane.lock();
     if lane.len() >= OPEN_LIMIT {
-        return Err(busy(format!("{OPEN_LIMIT} pops wait for acknowledgements in revive queue {revive_queue}: acknowledge or wait")));
+        return Err(busy(format!(
+            "{OPEN_LIMIT} pops wait for acknowledgements in revive queue {revive_queue}: acknowledge or wait"
+        )));
     }
     let written = records::checkpoint(&made, gathered.pop_time);
-    made.revive_offset = revive::append(broker, &mut lane, revive_queue, &written, gathered.pop_time)
-        .map_err(|error| crate::processor::send_rules::refused_by_store(&error))?;
+    made.revive_offset =
+        revive::append(broker, &mut lane, revive_queue, &written, gathered.pop_time)
+            .map_err(|error| crate::processor::send_rules::refused_by_store(&error))?;
     lane.machine.popped(made);
     Ok(())
 }
@@ -497,7 +585,12 @@ fn disguise(record: &RecordView<'_>, topic: &str, receipt: &Receipt<'_>, out: &m
         return;
     }
     if let Some(encoded) = out.get_mut(at..) {
-        record::set_position(encoded, record.queue_offset(), record.physical_offset(), record.store_timestamp());
+        record::set_position(
+            encoded,
+            record.queue_offset(),
+            record.physical_offset(),
+            record.store_timestamp(),
+        );
     }
 }
 
@@ -507,8 +600,8 @@ impl Broker {
         let attempt = request.attempt.as_deref();
         let has = |topic: &str, queue_id: i32| {
             let group = request.group.as_str();
-            let closed =
-                request.order && self.pop.order.blocked_until(topic, group, queue_id, attempt, now).is_some();
+            let closed = request.order
+                && self.pop.order.blocked_until(topic, group, queue_id, attempt, now).is_some();
             let known = self.offsets.query(group, topic, queue_id);
             let from = known.unwrap_or_else(|| self.store.min_offset(topic, queue_id));
             !closed && self.store.max_offset(topic, queue_id) > from
@@ -518,11 +611,27 @@ impl Broker {
             (0..queues).any(|queue_id| has(topic, queue_id))
         };
         let retries = !request.order && request.retry_topics.iter().any(|(_, topic)| any(topic));
-        retries || if request.queue_id < 0 { any(&request.topic) } else { has(&request.topic, request.queue_id) }
+        retries
+            || if request.queue_id < 0 {
+                any(&request.topic)
+            } else {
+                has(&request.topic, request.queue_id)
+            }
     }
 }
 
 /// The connection of a request and where its answer goes, for requests that wait like pops.
-pub(super) fn parked(connection: &Arc<Connection>, reply_to: ReplyTo, request: PopRequest, deadline_ms: i64) -> Parked {
-    Parked { connection: Arc::clone(connection), reply_to, request: Arc::new(request), deadline_ms, look_again_ms: i64::MAX }
+pub(super) fn parked(
+    connection: &Arc<Connection>,
+    reply_to: ReplyTo,
+    request: PopRequest,
+    deadline_ms: i64,
+) -> Parked {
+    Parked {
+        connection: Arc::clone(connection),
+        reply_to,
+        request: Arc::new(request),
+        deadline_ms,
+        look_again_ms: i64::MAX,
+    }
 }

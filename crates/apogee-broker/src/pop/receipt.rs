@@ -87,9 +87,21 @@ impl<'a> Receipt<'a> {
 
 impl std::fmt::Display for Receipt<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { start_offset, pop_time, invisible_ms, revive_queue, source, broker, queue_id, offset } = self;
+        let Self {
+            start_offset,
+            pop_time,
+            invisible_ms,
+            revive_queue,
+            source,
+            broker,
+            queue_id,
+            offset,
+        } = self;
         let digit = source.digit();
-        write!(f, "{start_offset} {pop_time} {invisible_ms} {revive_queue} {digit} {broker} {queue_id} {offset}")
+        write!(
+            f,
+            "{start_offset} {pop_time} {invisible_ms} {revive_queue} {digit} {broker} {queue_id} {offset}"
+        )
     }
 }
 
@@ -114,7 +126,12 @@ impl Places {
     }
 
     /// How often the queue's messages were consumed before: each that was, and the least of all.
-    pub(crate) fn count(&mut self, queue_id: i32, counts: impl Iterator<Item = (i64, i32)>, least: i32) {
+    pub(crate) fn count(
+        &mut self,
+        queue_id: i32,
+        counts: impl Iterator<Item = (i64, i32)>,
+        least: i32,
+    ) {
         for (offset, count) in counts {
             push(&mut self.counts, format_args!("0 qo{queue_id}%{offset} {count}"));
         }
@@ -135,7 +152,9 @@ mod tests {
 
     #[test]
     fn receipts_of_the_original_read_and_write_equal() {
-        for text in ["0 1796053955320 10000 0 0 broker-a 1 3", "0 1796053970246 10000 2 1 broker-a 0 0"] {
+        for text in
+            ["0 1796053955320 10000 0 0 broker-a 1 3", "0 1796053970246 10000 2 1 broker-a 0 0"]
+        {
             assert_eq!(Receipt::parse(text).unwrap().to_string(), text);
         }
         assert!(Receipt::parse("0 1796053955320 10000 0 0 broker-a 1 3 4711").is_some());
@@ -143,7 +162,9 @@ mod tests {
 
     #[test]
     fn what_is_no_receipt_is_refused() {
-        for text in ["", "x", "0 1 2 3 0 b 1", "0 1 2 3 7 b 1 2", "0 1 2 3 0 b 1 x", "0 1 2 3 0 b 1 2 3 4"] {
+        for text in
+            ["", "x", "0 1 2 3 0 b 1", "0 1 2 3 7 b 1 2", "0 1 2 3 0 b 1 x", "0 1 2 3 0 b 1 2 3 4"]
+        {
             assert_eq!(Receipt::parse(text), None, "{text:?}");
         }
     }

@@ -94,7 +94,13 @@ impl Written {
     }
 
     /// The fields of the record in a revive queue.
-    pub(crate) fn fields<'a>(&'a self, topic: &'a str, revive_queue: i32, host: SocketAddr, now: i64) -> RecordFields<'a> {
+    pub(crate) fn fields<'a>(
+        &'a self,
+        topic: &'a str,
+        revive_queue: i32,
+        host: SocketAddr,
+        now: i64,
+    ) -> RecordFields<'a> {
         RecordFields {
             topic,
             queue_id: revive_queue,
@@ -144,7 +150,14 @@ pub(crate) struct Handle<'a> {
 impl Handle<'_> {
     /// The checkpoint's name.
     pub(crate) fn key(&self) -> String {
-        machine::key(self.topic, self.group, self.queue_id, self.start_offset, self.pop_time, self.broker)
+        machine::key(
+            self.topic,
+            self.group,
+            self.queue_id,
+            self.start_offset,
+            self.pop_time,
+            self.broker,
+        )
     }
 }
 
@@ -196,10 +209,15 @@ pub(crate) enum Read {
 /// acknowledgement names no broker.
 pub(crate) fn read(record: &RecordView<'_>, own_name: &str) -> Option<Read> {
     match record.properties().get(keys::TAGS)? {
-        CK_TAG => read_checkpoint(serde_json::from_slice(record.body()).ok()?, record.queue_offset(), own_name),
+        CK_TAG => read_checkpoint(
+            serde_json::from_slice(record.body()).ok()?,
+            record.queue_offset(),
+            own_name,
+        ),
         ACK_TAG | BATCH_ACK_TAG => {
             let body: AckBody = serde_json::from_slice(record.body()).ok()?;
-            let broker = body.bn.filter(|name| !name.is_empty()).unwrap_or_else(|| own_name.to_owned());
+            let broker =
+                body.bn.filter(|name| !name.is_empty()).unwrap_or_else(|| own_name.to_owned());
             let key = machine::key(&body.t?, &body.c?, body.q, body.so, body.pt, &broker);
             let offsets = if body.aol.is_empty() { vec![body.ao] } else { body.aol };
             Some(Read::Acked(key, offsets, body.pt))
@@ -210,18 +228,27 @@ pub(crate) fn read(record: &RecordView<'_>, own_name: &str) -> Option<Read> {
 
 fn read_checkpoint(body: CkBody, revive_offset: i64, own_name: &str) -> Option<Read> {
     // Very old ones list no distances: their messages follow each other.
-    let distances = body.d.filter(|d| !d.is_empty()).unwrap_or_else(|| (0..body.n.clamp(0, 64)).collect());
+    let distances =
+        body.d.filter(|d| !d.is_empty()).unwrap_or_else(|| (0..body.n.clamp(0, 64)).collect());
     if distances.len() > MAX_MESSAGES || body.it < 0 {
         return None;
     }
-    let state = |at: usize| if at < 63 && body.bm >> at & 1 == 1 { State::Acked } else { State::Invisible };
+    let state =
+        |at: usize| if at < 63 && body.bm >> at & 1 == 1 { State::Acked } else { State::Invisible };
     let offset = |distance: &i64| body.so.checked_add(*distance).filter(|offset| *offset >= 0);
-    let messages: Option<Vec<_>> =
-        distances.iter().enumerate().map(|(at, distance)| Some((offset(distance)?, state(at)))).collect();
+    let messages: Option<Vec<_>> = distances
+        .iter()
+        .enumerate()
+        .map(|(at, distance)| Some((offset(distance)?, state(at))))
+        .collect();
     Some(Read::Popped(Checkpoint {
         topic: body.t?.into(),
         group: body.c?.into(),
-        broker: body.bn.filter(|name| !name.is_empty()).unwrap_or_else(|| own_name.to_owned()).into(),
+        broker: body
+            .bn
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| own_name.to_owned())
+            .into(),
         queue_id: body.q,
         start_offset: body.so,
         pop_time: body.pt,
@@ -273,7 +300,10 @@ mod tests {
         let golden = r#"{"bm":0,"bn":"broker-a","c":"CG_pop","d":[0,1,2,3],"it":10000,"n":4,"pt":1796053955320,"q":1,"reviveTime":1796053965320,"ro":0,"so":0,"sp":false,"t":"TopicPop"}"#;
         assert_eq!(String::from_utf8_lossy(&written.body), golden);
         let properties = apogee_model::Properties::new(&written.properties);
-        assert_eq!(properties.get("UNIQ_KEY"), Some("TopicPop@1@0@CG_pop@1796053955320@broker-a@ck"));
+        assert_eq!(
+            properties.get("UNIQ_KEY"),
+            Some("TopicPop@1@0@CG_pop@1796053955320@broker-a@ck")
+        );
         assert_eq!(read_back(&written), Some(Read::Popped(made())));
     }
 
@@ -284,7 +314,10 @@ mod tests {
         let golden = r#"{"ao":2,"bn":"broker-a","c":"CG_pop","pt":1796053955320,"q":1,"so":0,"t":"TopicPop"}"#;
         assert_eq!(String::from_utf8_lossy(&written.body), golden);
         let properties = apogee_model::Properties::new(&written.properties);
-        assert_eq!(properties.get("UNIQ_KEY"), Some("TopicPop@1@2@CG_pop@1796053955320@broker-a@ack"));
+        assert_eq!(
+            properties.get("UNIQ_KEY"),
+            Some("TopicPop@1@2@CG_pop@1796053955320@broker-a@ack")
+        );
         assert_eq!(read_back(&written), Some(Read::Acked(made.key(), vec![2], made.pop_time)));
         let several = acknowledgement(&Handle::from(&made), &[1, 3], 7);
         assert_eq!(read_back(&several), Some(Read::Acked(made.key(), vec![1, 3], made.pop_time)));
@@ -293,8 +326,15 @@ mod tests {
     #[test]
     fn long_names_of_older_releases_are_read() {
         let body = r#"{"bitMap":2,"cId":"g","invisibleTime":10,"num":3,"popTime":5,"queueId":1,"startOffset":7,"topic":"t"}"#;
-        let Some(Read::Popped(read)) = read_checkpoint(serde_json::from_str(body).unwrap(), 3, "own") else { panic!() };
-        assert_eq!(read.messages, [(7, State::Invisible), (8, State::Acked), (9, State::Invisible)]);
+        let Some(Read::Popped(read)) =
+            read_checkpoint(serde_json::from_str(body).unwrap(), 3, "own")
+        else {
+            panic!()
+        };
+        assert_eq!(
+            read.messages,
+            [(7, State::Invisible), (8, State::Acked), (9, State::Invisible)]
+        );
         assert_eq!((read.broker.as_ref(), read.revive_offset), ("own", 3));
     }
 
@@ -306,7 +346,11 @@ mod tests {
             r#"{"c":"g"}"#,
             r#"{"t":"t"}"#,
         ] {
-            assert_eq!(read_checkpoint(serde_json::from_str(body).unwrap(), 0, "own"), None, "{body}");
+            assert_eq!(
+                read_checkpoint(serde_json::from_str(body).unwrap(), 0, "own"),
+                None,
+                "{body}"
+            );
         }
     }
 }

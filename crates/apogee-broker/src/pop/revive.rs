@@ -82,7 +82,8 @@ pub(super) fn append(
     let mut batch = [Appending::new(fields)];
     let _ = broker.store.append(&mut batch, now);
     let outcome = batch.into_iter().next().and_then(|item| item.outcome);
-    let placed = outcome.unwrap_or_else(|| Err(AppendError::Illegal("the store gave no answer".to_owned())))?;
+    let placed = outcome
+        .unwrap_or_else(|| Err(AppendError::Illegal("the store gave no answer".to_owned())))?;
     lane.wrote(placed.queue_offset);
     Ok(placed.queue_offset)
 }
@@ -90,7 +91,11 @@ pub(super) fn append(
 /// Builds all lanes from their queues.
 pub(super) fn recover(broker: &Broker) {
     let crashed = broker.store.recovery().crashed;
-    let saved_at = broker.saved.wrapper(&broker.offsets).data_version.map_or(i64::MAX, |version| version.timestamp);
+    let saved_at = broker
+        .saved
+        .wrapper(&broker.offsets)
+        .data_version
+        .map_or(i64::MAX, |version| version.timestamp);
     // After a crash the saved offsets may lie before what was popped: the checkpoints know better.
     let raise_after = crashed.then(|| saved_at.saturating_sub(SAVED_SLACK_MS));
     for (revive_queue, lane) in (0i32..).zip(&broker.pop.lanes) {
@@ -124,10 +129,17 @@ fn catch_up(broker: &Broker, lane: &mut Lane, revive_queue: i32, raise_after: Op
                 continue;
             }
             let size = usize::try_from(unit.size).ok();
-            let bytes = broker.store.get_by_physical_offset(unit.physical_offset, size).ok().flatten();
+            let bytes =
+                broker.store.get_by_physical_offset(unit.physical_offset, size).ok().flatten();
             let record = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok());
-            let Some(read) = record.and_then(|record| records::read(&record, &broker.config.broker_name)) else {
-                tracing::warn!(revive_queue, offset = at, "a record of a revive queue cannot be read and is skipped");
+            let Some(read) =
+                record.and_then(|record| records::read(&record, &broker.config.broker_name))
+            else {
+                tracing::warn!(
+                    revive_queue,
+                    offset = at,
+                    "a record of a revive queue cannot be read and is skipped"
+                );
                 continue;
             };
             if let (Read::Popped(popped), Some(after)) = (&read, raise_after) {
@@ -144,7 +156,11 @@ fn raise(broker: &Broker, popped: &Checkpoint, saved_at: i64) {
     let Some(last) = popped.messages.iter().map(|(offset, _)| *offset).max() else { return };
     let end = broker.store.max_offset(topic, popped.queue_id);
     let known = broker.offsets.query(group, topic, popped.queue_id).unwrap_or(-1);
-    if popped.pop_time >= saved_at && last < end && known <= last && broker.topics.get(topic).is_some() {
+    if popped.pop_time >= saved_at
+        && last < end
+        && known <= last
+        && broker.topics.get(topic).is_some()
+    {
         broker.offsets.commit(group, topic, popped.queue_id, last + 1);
     }
 }
@@ -159,7 +175,10 @@ pub(super) fn step(broker: &Broker, now: i64) {
         for checkpoint in due {
             // Between two checkpoints clients get their turn; the state is looked at anew.
             drop(lane.take());
-            let Some(mut locked) = broker.pop.lane(revive_queue).map(parking_lot::Mutex::lock) else { return };
+            let Some(mut locked) = broker.pop.lane(revive_queue).map(parking_lot::Mutex::lock)
+            else {
+                return;
+            };
             put_back(broker, &mut locked, revive_queue, &checkpoint, now);
             lane = Some(locked);
         }
@@ -208,7 +227,8 @@ fn put_back(broker: &Broker, lane: &mut Lane, revive_queue: i32, due: &Checkpoin
     let key = due.key();
     let is_open = |offset: &i64| lane.machine.look(&key, *offset) == Known::Here(State::Invisible);
     let offsets: Vec<i64> = due.invisible().filter(is_open).collect();
-    let (mut returning, mut settled, mut failed) = (Vec::with_capacity(offsets.len()), Vec::new(), false);
+    let (mut returning, mut settled, mut failed) =
+        (Vec::with_capacity(offsets.len()), Vec::new(), false);
     for offset in offsets {
         match look_up(broker, due, offset) {
             Ok(Some(bytes)) => match prepare(broker, due, offset, bytes) {
@@ -266,7 +286,11 @@ fn store_again(broker: &Broker, returning: &[Returning], stored: &mut Vec<i64>, 
             Some(Ok(_)) => stored.push(one.offset),
             other => {
                 let reason = other.and_then(Result::err);
-                tracing::warn!(topic = one.topic, ?reason, "a popped message cannot be put back; it is tried again");
+                tracing::warn!(
+                    topic = one.topic,
+                    ?reason,
+                    "a popped message cannot be put back; it is tried again"
+                );
                 complete = false;
             }
         }
@@ -281,13 +305,23 @@ fn look_up(broker: &Broker, due: &Checkpoint, offset: i64) -> std::io::Result<Op
         return Ok(None);
     }
     let Some(queue) = broker.store.queue(topic, queue_id) else { return Ok(None) };
-    if offset < queue.min_offset(broker.store.min_physical_offset()) || offset >= queue.max_offset() {
+    if offset < queue.min_offset(broker.store.min_physical_offset()) || offset >= queue.max_offset()
+    {
         return Ok(None);
     }
-    let request = ReadRequest { topic, queue_id, offset, max_num: 1, max_bytes: usize::MAX, filter: &TagFilter::All };
+    let request = ReadRequest {
+        topic,
+        queue_id,
+        offset,
+        max_num: 1,
+        max_bytes: usize::MAX,
+        filter: &TagFilter::All,
+    };
     let bytes = broker.store.plan_read(&request).slices.into_iter().next();
     let Some(bytes) = bytes else {
-        return Err(std::io::Error::other(format!("nothing was read at offset {offset} of {topic}@{queue_id}")));
+        return Err(std::io::Error::other(format!(
+            "nothing was read at offset {offset} of {topic}@{queue_id}"
+        )));
     };
     let same = RecordView::parse(&bytes).is_ok_and(|record| record.queue_offset() == offset);
     Ok(same.then_some(bytes))

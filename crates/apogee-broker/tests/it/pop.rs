@@ -8,8 +8,9 @@ use apogee_protocol::bodies::{BatchAck, BatchAckMessageRequestBody, JsonBody};
 use apogee_protocol::headers::{
     AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader,
     DeleteTopicRequestHeader, NoHeader, NotificationRequestHeader, NotificationResponseHeader,
-    PeekMessageRequestHeader, PollingInfoRequestHeader, PollingInfoResponseHeader, PopMessageRequestHeader,
-    PopMessageResponseHeader, PullMessageResponseHeader, ResetOffsetRequestHeader,
+    PeekMessageRequestHeader, PollingInfoRequestHeader, PollingInfoResponseHeader,
+    PopMessageRequestHeader, PopMessageResponseHeader, PullMessageResponseHeader,
+    ResetOffsetRequestHeader,
 };
 use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode, Str};
 use apogee_store::StoreConfig;
@@ -73,15 +74,25 @@ fn popped(answer: &RemotingCommand, topic: &str) -> Vec<Popped> {
         .map(|part| part.split(' ').map(str::to_owned).collect())
         .collect();
     let to_popped = |record: RecordView<'_>| {
-        let properties: Vec<(String, String)> =
-            record.properties().iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let carried = properties.iter().find(|(key, _)| key == "POP_CK").map(|(_, value)| value.clone());
+        let properties: Vec<(String, String)> = record
+            .properties()
+            .iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        let carried =
+            properties.iter().find(|(key, _)| key == "POP_CK").map(|(_, value)| value.clone());
         let (queue, offset) = (record.queue_id(), record.queue_offset());
-        let start = starts.iter().find(|part| part[0] == "0" && part[1] == queue.to_string()).map(|part| &part[2]);
+        let start = starts
+            .iter()
+            .find(|part| part[0] == "0" && part[1] == queue.to_string())
+            .map(|part| &part[2]);
         let receipt = carried.unwrap_or_else(|| {
             format!(
                 "{} {} {} {} 0 broker-a {queue} {offset}",
-                start.unwrap(), header.pop_time, header.invisible_time, header.revive_qid
+                start.unwrap(),
+                header.pop_time,
+                header.invisible_time,
+                header.revive_qid
             )
         });
         let kind = receipt.split(' ').nth(4).unwrap();
@@ -148,7 +159,12 @@ impl Peer {
         let kind = message.receipt.split(' ').nth(4).unwrap();
         let receipt = format!(
             "{} {} {} {} {kind} broker-a {} {}",
-            message.offset, new.pop_time, new.invisible_time, new.revive_qid, message.queue_id, message.offset
+            message.offset,
+            new.pop_time,
+            new.invisible_time,
+            new.revive_qid,
+            message.queue_id,
+            message.offset
         );
         Ok(Popped { receipt, ..message.clone() })
     }
@@ -179,7 +195,11 @@ async fn a_popped_message_is_seen_by_nobody_else_and_gone_when_acknowledged() {
     assert!(peer.pop("T", 60_000, 0).await.is_empty());
     for message in &first {
         assert_eq!(peer.ack(message).await, ResponseCode::SUCCESS);
-        assert_eq!(peer.ack(message).await, ResponseCode::SUCCESS, "a repeated acknowledgement is no error");
+        assert_eq!(
+            peer.ack(message).await,
+            ResponseCode::SUCCESS,
+            "a repeated acknowledgement is no error"
+        );
     }
     fixture.stop().await;
 }
@@ -200,7 +220,10 @@ async fn what_is_not_acknowledged_comes_back_with_its_properties_and_a_receipt()
     assert_eq!(peer.ack(&first).await, ResponseCode::NO_MESSAGE, "its handle is over");
     // The second return keeps the moment of the first pop.
     let third = peer.pop("T", 60_000, 10_000).await.remove(0);
-    assert_eq!((third.reconsume_times, third.property("1ST_POP_TIME")), (2, again.property("1ST_POP_TIME")));
+    assert_eq!(
+        (third.reconsume_times, third.property("1ST_POP_TIME")),
+        (2, again.property("1ST_POP_TIME"))
+    );
     assert_eq!(peer.ack(&third).await, ResponseCode::SUCCESS);
     fixture.stop().await;
 }
@@ -239,7 +262,9 @@ async fn a_message_that_is_never_acknowledged_ends_in_the_dead_letters() {
     let topic = format!("%DLQ%{GROUP}");
     let header = crate::harness::pull_header("CG", &topic, 0, 0);
     // The topic is made with the first dead letter.
-    while peer.ask(RequestCode::PULL_MESSAGE, &header).await.response_code() == ResponseCode::TOPIC_NOT_EXIST {
+    while peer.ask(RequestCode::PULL_MESSAGE, &header).await.response_code()
+        == ResponseCode::TOPIC_NOT_EXIST
+    {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let dead = peer.pull_all(&topic, 0, 0, 1).await;
@@ -255,7 +280,12 @@ async fn a_waiting_pop_is_answered_by_the_message_that_comes() {
     peer.ack(&peer.pop("T", 60_000, 0).await[0]).await;
     let (waiter, header) = (fixture.connect().await, pop_header("T", 60_000, 10_000));
     let waits = tokio::spawn(async move { waiter.pop_with(&header).await });
-    let info = PollingInfoRequestHeader { consumer_group: text(GROUP), topic: text("T"), queue_id: -1, ..Default::default() };
+    let info = PollingInfoRequestHeader {
+        consumer_group: text(GROUP),
+        topic: text("T"),
+        queue_id: -1,
+        ..Default::default()
+    };
     loop {
         let answer = peer.ask(RequestCode::POLLING_INFO, &info).await;
         if answer.header::<PollingInfoResponseHeader>().unwrap().polling_num == 1 {
@@ -278,7 +308,11 @@ async fn a_full_table_and_an_over_time_have_their_codes() {
     let peer = fixture.connect().await;
     peer.send("T", 0, "m").await;
     peer.pop("T", 60_000, 0).await;
-    let code = async |poll_time| peer.ask(RequestCode::POP_MESSAGE, &pop_header("T", 60_000, poll_time)).await.response_code();
+    let code = async |poll_time| {
+        peer.ask(RequestCode::POP_MESSAGE, &pop_header("T", 60_000, poll_time))
+            .await
+            .response_code()
+    };
     assert_eq!(code(0).await, ResponseCode::POLLING_TIMEOUT);
     assert_eq!(code(1_000).await, ResponseCode::POLLING_FULL);
     fixture.stop().await;
@@ -292,7 +326,8 @@ async fn tags_filter_and_what_they_leave_out_is_passed_over() {
         let tag = if at % 5 == 0 { "A" } else { "B" };
         peer.send_with("T", 0, &format!("TAGS\u{1}{tag}\u{2}"), &format!("{tag}{at}")).await;
     }
-    let header = PopMessageRequestHeader { exp: Some(Str::from_static("A")), ..pop_header("T", 60_000, 0) };
+    let header =
+        PopMessageRequestHeader { exp: Some(Str::from_static("A")), ..pop_header("T", 60_000, 0) };
     let found = peer.pop_with(&header).await;
     assert_eq!(bodies(&found), BTreeSet::from(["A0", "A5", "A10", "A15"]));
     assert!(peer.pop_with(&header).await.is_empty());
@@ -310,7 +345,8 @@ async fn a_new_group_starts_where_it_asks_to() {
     peer.send_many("T", 0, 5).await;
     let at_end = PopMessageRequestHeader { init_mode: 1, ..pop_header("T", 60_000, 0) };
     assert_eq!(bodies(&peer.pop_with(&at_end).await), BTreeSet::from(["m4"]));
-    let other = PopMessageRequestHeader { consumer_group: text("CG_other"), ..pop_header("T", 60_000, 0) };
+    let other =
+        PopMessageRequestHeader { consumer_group: text("CG_other"), ..pop_header("T", 60_000, 0) };
     assert_eq!(peer.pop_with(&other).await.len(), 5);
     fixture.stop().await;
 }
@@ -321,7 +357,8 @@ async fn a_batch_acknowledges_its_bits() {
     let peer = fixture.connect().await;
     peer.send_many("T", 0, 4).await;
     let messages = peer.pop("T", 400, 0).await;
-    let fields: Vec<i64> = messages[0].receipt.split(' ').take(4).map(|field| field.parse().unwrap()).collect();
+    let fields: Vec<i64> =
+        messages[0].receipt.split(' ').take(4).map(|field| field.parse().unwrap()).collect();
     let ack = BatchAck {
         bit_set: [0usize, 1, 3].into_iter().collect(),
         consumer_group: Some(GROUP.to_owned()),
@@ -333,8 +370,10 @@ async fn a_batch_acknowledges_its_bits() {
         revive_queue_id: fields[3] as i32,
         queue_id: 0,
     };
-    let body = BatchAckMessageRequestBody { acks: vec![ack], broker_name: Some("broker-a".to_owned()) };
-    let answer = peer.ask_with(RequestCode::BATCH_ACK_MESSAGE, &NoHeader, Bytes::from(body.to_raw())).await;
+    let body =
+        BatchAckMessageRequestBody { acks: vec![ack], broker_name: Some("broker-a".to_owned()) };
+    let answer =
+        peer.ask_with(RequestCode::BATCH_ACK_MESSAGE, &NoHeader, Bytes::from(body.to_raw())).await;
     assert_eq!(answer.response_code(), ResponseCode::SUCCESS);
     assert_eq!(bodies(&peer.pop("T", 60_000, 10_000).await), BTreeSet::from(["m2"]));
     let nothing = peer.ask(RequestCode::BATCH_ACK_MESSAGE, &NoHeader).await;
@@ -347,17 +386,35 @@ async fn peek_and_notification_take_nothing() {
     let fixture = Fixture::start_with(quick).await;
     let peer = fixture.connect().await;
     peer.send_many("T", 0, 3).await;
-    let peek = PeekMessageRequestHeader { consumer_group: text(GROUP), topic: text("T"), queue_id: -1, max_msg_nums: 2, ..Default::default() };
-    let news = NotificationRequestHeader { consumer_group: text(GROUP), topic: text("T"), queue_id: -1, poll_time: 0, ..Default::default() };
+    let peek = PeekMessageRequestHeader {
+        consumer_group: text(GROUP),
+        topic: text("T"),
+        queue_id: -1,
+        max_msg_nums: 2,
+        ..Default::default()
+    };
+    let news = NotificationRequestHeader {
+        consumer_group: text(GROUP),
+        topic: text("T"),
+        queue_id: -1,
+        poll_time: 0,
+        ..Default::default()
+    };
     for _ in 0..2 {
         let answer = peer.ask(RequestCode::PEEK_MESSAGE, &peek).await;
         let header: PopMessageResponseHeader = answer.header().unwrap();
-        assert_eq!((answer.response_code(), header.rest_num, header.pop_time), (ResponseCode::SUCCESS, 1, 0));
+        assert_eq!(
+            (answer.response_code(), header.rest_num, header.pop_time),
+            (ResponseCode::SUCCESS, 1, 0)
+        );
         let answer = peer.ask(RequestCode::NOTIFICATION, &news).await;
         assert!(answer.header::<NotificationResponseHeader>().unwrap().has_msg);
     }
     assert_eq!(peer.pop("T", 60_000, 0).await.len(), 3);
-    assert_eq!(peer.ask(RequestCode::PEEK_MESSAGE, &peek).await.response_code(), ResponseCode::PULL_NOT_FOUND);
+    assert_eq!(
+        peer.ask(RequestCode::PEEK_MESSAGE, &peek).await.response_code(),
+        ResponseCode::PULL_NOT_FOUND
+    );
     let answer = peer.ask(RequestCode::NOTIFICATION, &news).await;
     assert!(!answer.header::<NotificationResponseHeader>().unwrap().has_msg);
     fixture.stop().await;
@@ -368,7 +425,9 @@ async fn illegal_requests_get_the_codes_of_the_original() {
     let fixture = Fixture::start_with(quick).await;
     let peer = fixture.connect().await;
     peer.send("T", 0, "m").await;
-    let pop = async |header: PopMessageRequestHeader| peer.ask(RequestCode::POP_MESSAGE, &header).await.response_code();
+    let pop = async |header: PopMessageRequestHeader| {
+        peer.ask(RequestCode::POP_MESSAGE, &header).await.response_code()
+    };
     assert_eq!(pop(pop_header("Missing", 1_000, 0)).await, ResponseCode::TOPIC_NOT_EXIST);
     let header = pop_header("T", 1_000, 0);
     let wrong = PopMessageRequestHeader { queue_id: 99, ..header.clone() };
@@ -383,8 +442,14 @@ async fn illegal_requests_get_the_codes_of_the_original() {
         (Popped { queue_id: 99, ..good.clone() }, ResponseCode::MESSAGE_ILLEGAL),
         (Popped { offset: 99, ..good.clone() }, ResponseCode::NO_MESSAGE),
         (Popped { receipt: "nonsense".to_owned(), ..good.clone() }, ResponseCode::SYSTEM_ERROR),
-        (Popped { receipt: "0 1 2 77 0 broker-a 0 0".to_owned(), ..good.clone() }, ResponseCode::MESSAGE_ILLEGAL),
-        (Popped { receipt: "0 1 2 0 0 broker-a 0 0".to_owned(), ..good.clone() }, ResponseCode::NO_MESSAGE),
+        (
+            Popped { receipt: "0 1 2 77 0 broker-a 0 0".to_owned(), ..good.clone() },
+            ResponseCode::MESSAGE_ILLEGAL,
+        ),
+        (
+            Popped { receipt: "0 1 2 0 0 broker-a 0 0".to_owned(), ..good.clone() },
+            ResponseCode::NO_MESSAGE,
+        ),
     ];
     for (message, code) in cases {
         assert_eq!(peer.ack(&message).await, code, "{message:?}");
@@ -456,7 +521,11 @@ async fn p05_a_topic_made_again_gives_back_no_strangers_and_delays_nobody() {
     peer.send("Other", 0, "other").await;
     assert_eq!(peer.pop("T", 300, 0).await.len(), 10);
     assert_eq!(peer.pop("Other", 300, 0).await.len(), 1);
-    peer.ask(RequestCode::DELETE_TOPIC_IN_BROKER, &DeleteTopicRequestHeader { topic: text("T"), ..Default::default() }).await;
+    peer.ask(
+        RequestCode::DELETE_TOPIC_IN_BROKER,
+        &DeleteTopicRequestHeader { topic: text("T"), ..Default::default() },
+    )
+    .await;
     peer.send_many("T", 0, 5).await;
     let new = peer.pop("T", 60_000, 0).await;
     assert_eq!(new.len(), 5);
@@ -475,7 +544,11 @@ async fn p06_after_a_change_the_new_handle_acknowledges_and_the_old_one_is_refus
     assert_eq!(peer.ack(&messages[4]).await, ResponseCode::NO_MESSAGE);
     assert_eq!(peer.change(&messages[4], 1_000).await.unwrap_err(), ResponseCode::NO_MESSAGE);
     assert_eq!(peer.ack(&changed).await, ResponseCode::SUCCESS);
-    assert_eq!(peer.change(&changed, 1_000).await.unwrap_err(), ResponseCode::NO_MESSAGE, "acknowledged is acknowledged");
+    assert_eq!(
+        peer.change(&changed, 1_000).await.unwrap_err(),
+        ResponseCode::NO_MESSAGE,
+        "acknowledged is acknowledged"
+    );
     let mut back = Vec::new();
     while back.len() < 9 {
         back.extend(peer.pop("T", 60_000, 10_000).await);
@@ -517,12 +590,19 @@ async fn an_ordered_group_goes_on_only_behind_what_is_acknowledged() {
     let first = popped(&answer, "T");
     assert_eq!(bodies(&first), BTreeSet::from(["m0", "m1"]));
     assert!(peer.pop_with(&ordered("b", 60_000, 0)).await.is_empty());
-    assert_eq!(peer.pop_with(&ordered("a", 60_000, 0)).await.len(), 2, "the same attempt reads again");
+    assert_eq!(
+        peer.pop_with(&ordered("a", 60_000, 0)).await.len(),
+        2,
+        "the same attempt reads again"
+    );
     let again = peer.pop_with(&ordered("a", 60_000, 0)).await;
     assert_eq!(peer.ack(&again[1]).await, ResponseCode::SUCCESS);
     assert!(peer.pop_with(&ordered("b", 60_000, 0)).await.is_empty());
     assert_eq!(peer.ack(&again[0]).await, ResponseCode::SUCCESS);
-    assert_eq!(bodies(&peer.pop_with(&ordered("b", 60_000, 0)).await), BTreeSet::from(["m2", "m3"]));
+    assert_eq!(
+        bodies(&peer.pop_with(&ordered("b", 60_000, 0)).await),
+        BTreeSet::from(["m2", "m3"])
+    );
     fixture.stop().await;
 }
 
@@ -590,7 +670,8 @@ async fn the_records_of_a_revive_queue_are_those_of_the_original() {
     let ck = format!(
         r#"{{"bm":0,"bn":"broker-a","c":"{GROUP}","d":[0,1],"it":60000,"n":2,"pt":{pop_time},"q":0,"reviveTime":{revive_time},"ro":0,"so":0,"sp":false,"t":"T"}}"#
     );
-    let ack = format!(r#"{{"ao":1,"bn":"broker-a","c":"{GROUP}","pt":{pop_time},"q":0,"so":0,"t":"T"}}"#);
+    let ack =
+        format!(r#"{{"ao":1,"bn":"broker-a","c":"{GROUP}","pt":{pop_time},"q":0,"so":0,"t":"T"}}"#);
     assert_eq!(pulled.bodies(), [ck, ack]);
     let tags = pulled.each(|record| record.properties().get("TAGS").unwrap_or_default().to_owned());
     assert_eq!(tags, ["ck", "ack"]);
