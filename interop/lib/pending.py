@@ -7,7 +7,6 @@ part is there.
 PENDING = {
     "timer": "not yet: timer messages",
     "recall": "not yet: timer messages",
-    "pop": "not yet: pop consumption",
 }
 
 

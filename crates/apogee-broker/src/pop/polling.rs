@@ -24,6 +24,8 @@ pub(crate) struct Parked {
     pub(crate) deadline_ms: i64,
     /// When it looks again without being woken: an ordered queue is free then (ms).
     pub(crate) look_again_ms: i64,
+    /// How often in a row it was told of news and found nothing that moved it on.
+    pub(crate) fruitless: u8,
 }
 
 /// Who waits for what: group, queue (-1: any) and whether a message or only the news of one is wanted.
@@ -69,7 +71,7 @@ impl PopPolling {
     /// arrived since the read that found nothing must not be slept through.
     pub(crate) fn park(
         &self,
-        parked: Parked,
+        mut parked: Parked,
         has_news: impl FnOnce() -> bool,
     ) -> Result<(), Box<Parked>> {
         if self.count.fetch_add(1, Ordering::SeqCst) >= self.limit {
@@ -81,9 +83,11 @@ impl PopPolling {
         let mut state = self.state.lock();
         if has_news() {
             drop(state);
+            parked.fruitless = parked.fruitless.saturating_add(1);
             self.send(vec![parked]);
             return Ok(());
         }
+        parked.fruitless = 0;
         let request = Arc::clone(&parked.request);
         let key: Key =
             (request.group.as_str().into(), request.queue_id.max(-1), request.is_notification);
@@ -141,16 +145,15 @@ impl PopPolling {
         let mut state = self.state.lock();
         state.topics.retain(|_, keys| {
             keys.retain(|_, waiting| {
-                let mut kept = VecDeque::new();
-                for parked in waiting.drain(..) {
-                    let due = parked.deadline_ms <= now || parked.look_again_ms <= now;
-                    if everything || due || parked.connection.is_closed() {
-                        expired.push(parked);
-                    } else {
-                        kept.push_back(parked);
-                    }
+                let due = |parked: &Parked| {
+                    let time = parked.deadline_ms.min(parked.look_again_ms);
+                    everything || time <= now || parked.connection.is_closed()
+                };
+                if waiting.iter().any(due) {
+                    let (over, kept) = waiting.drain(..).partition(due);
+                    expired.extend::<Vec<Parked>>(over);
+                    *waiting = kept;
                 }
-                *waiting = kept;
                 !waiting.is_empty()
             });
             !keys.is_empty()

@@ -10,11 +10,10 @@ use super::receipt::{ORDER_QUEUE, Places, Receipt, Source};
 use super::{records, revive};
 use crate::broker::Broker;
 use crate::dispatch::Context;
-use crate::processor::pull::Outcome;
+use crate::processor::pull::{Outcome, inline_filter};
 use crate::processor::send_rules::PERM_READ;
 use apogee_model::properties::{append_pair_to_encoded, keys};
 use apogee_model::record::{self, LogEntry, RecordFields, parse_entry};
-use apogee_model::subscription::EXPRESSION_TAG;
 use apogee_model::{MessageFilter, RecordView, TagFilter};
 use apogee_net::Connection;
 use apogee_protocol::headers::{
@@ -29,6 +28,10 @@ use std::sync::Arc;
 const MAX_MESSAGES: i32 = 32;
 /// Longest time that a client may ask an empty pop to wait (ms).
 const MAX_POLL_MS: i64 = 120_000;
+/// Looks in a row that were told of news and found nothing, before there is a pause.
+const FRUITLESS_LOOKS: u8 = 8;
+/// That pause (ms).
+const STUCK_MS: i64 = 500;
 /// How often a pop reads on while a queue's messages are all filtered out.
 const FILTERED_READS: usize = 16;
 /// Start of a new group at the end of a queue.
@@ -137,6 +140,7 @@ pub(crate) fn serve(context: &Context<'_>) -> Outcome {
         request: request.0,
         deadline_ms: context.now.saturating_add(request.1),
         look_again_ms: i64::MAX,
+        fruitless: 0,
     };
     look_where_it_may_wait(context.broker, parked, context.now)
 }
@@ -162,7 +166,7 @@ fn request_of(context: &Context<'_>) -> Result<(PopRequest, i64), Response> {
     check(context, topic, group, header.queue_id, "pop")?;
     let request = PopRequest {
         retry_topics: retry_topics(broker, topic, group),
-        filter: filter(&header)?,
+        filter: filter(broker, &header)?,
         queue_id: header.queue_id.max(-1),
         is_notification: false,
         order: header.order.unwrap_or(false),
@@ -176,22 +180,14 @@ fn request_of(context: &Context<'_>) -> Result<(PopRequest, i64), Response> {
     Ok((request, header.poll_time.clamp(0, MAX_POLL_MS)))
 }
 
-fn filter(header: &PopMessageRequestHeader) -> Result<Arc<dyn MessageFilter>, Response> {
-    let expression = header.exp.as_deref().unwrap_or_default();
-    let kind = header.exp_type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or(EXPRESSION_TAG);
-    if kind != EXPRESSION_TAG && !expression.is_empty() {
-        return Err(Response::error(
-            ResponseCode::SUBSCRIPTION_PARSE_FAILED,
-            format!(
-                "parse the consumer's subscription failed: pops are not filtered by {kind} in this release"
-            ),
-        ));
-    }
-    let parsed = TagFilter::parse(expression).map_err(|error| {
-        let remark = format!("parse the consumer's subscription failed: {error}");
-        Response::error(ResponseCode::SUBSCRIPTION_PARSE_FAILED, remark)
-    })?;
-    Ok(Arc::new(parsed))
+/// A pop without an expression takes everything, whatever type it names.
+fn filter(
+    broker: &Broker,
+    header: &PopMessageRequestHeader,
+) -> Result<Arc<dyn MessageFilter>, Response> {
+    let text = header.exp.as_deref().unwrap_or_default();
+    let kind = header.exp_type.as_deref().filter(|_| !text.is_empty());
+    inline_filter(broker, (&header.consumer_group, &header.topic), kind, text)
 }
 
 /// A request that waited looks again.
@@ -257,8 +253,11 @@ fn park(
         return Outcome::Now(refuse(false));
     }
     let request = Arc::clone(&parked.request);
-    let parked = Parked { look_again_ms: free_at, ..parked };
-    match broker.pop.polling.park(parked, || broker.pop_news(&request, now)) {
+    // A queue that cannot be read keeps its news: no reason to look at it without a pause.
+    let stuck = parked.fruitless >= FRUITLESS_LOOKS;
+    let look_again_ms = if stuck { free_at.min(now.saturating_add(STUCK_MS)) } else { free_at };
+    let parked = Parked { look_again_ms, ..parked };
+    match broker.pop.polling.park(parked, || !stuck && broker.pop_news(&request, now)) {
         Ok(()) => Outcome::Later,
         Err(_) => Outcome::Now(refuse(true)),
     }
@@ -633,5 +632,6 @@ pub(super) fn parked(
         request: Arc::new(request),
         deadline_ms,
         look_again_ms: i64::MAX,
+        fruitless: 0,
     }
 }

@@ -256,7 +256,8 @@ fn subscription(
 ) -> Result<Arc<dyn MessageFilter>, Response> {
     let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
     if header.sys_flag & FLAG_SUBSCRIPTION != 0 {
-        return inline_filter(broker, header);
+        let text = header.subscription.as_deref().unwrap_or_default();
+        return inline_filter(broker, (group, topic), header.expression_type.as_deref(), text);
     }
     let members = broker.clients.consumer_group(group).ok_or_else(|| {
         refuse(
@@ -297,24 +298,24 @@ fn subscription(
 }
 
 /// The filter of a request that brings its expression along.
-fn inline_filter(
+pub(crate) fn inline_filter(
     broker: &Broker,
-    header: &PullMessageRequestHeader,
+    (group, topic): (&str, &str),
+    kind: Option<&str>,
+    text: &str,
 ) -> Result<Arc<dyn MessageFilter>, Response> {
-    let text = header.subscription.as_deref().unwrap_or_default();
     let refused = |reason: String| {
         refuse(
             ResponseCode::SUBSCRIPTION_PARSE_FAILED,
             format!("parse the consumer's subscription failed: {reason}"),
         )
     };
-    let kind = header.expression_type.as_deref();
     if is_tag_type(kind) {
         let filter = TagFilter::parse(text).map_err(|error| refused(error.to_string()))?;
         return Ok(Arc::new(filter));
     }
     check_supported(&broker.config, kind.unwrap_or_default())?;
-    if let Ok(known) = broker.filters.find(&header.consumer_group, &header.topic, i64::MIN)
+    if let Ok(known) = broker.filters.find(group, topic, i64::MIN)
         && known.source() == text
     {
         return Ok(known);

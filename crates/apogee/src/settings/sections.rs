@@ -8,6 +8,7 @@ use super::{Program, Settings, SettingsError};
 use apogee_broker::BrokerConfig;
 use apogee_namesrv::NamesrvConfig;
 use apogee_net::Limits;
+use apogee_protocol::bodies::MessageRequestMode;
 use apogee_store::{FlushDiskType, StoreConfig};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -153,6 +154,23 @@ impl Setting for FlushDiskType {
     }
 }
 
+impl Setting for MessageRequestMode {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "PULL" => Ok(Self::Pull),
+            "POP" => Ok(Self::Pop),
+            _ => Err("allowed are PULL, POP".to_owned()),
+        }
+    }
+
+    fn print(&self) -> String {
+        match self {
+            Self::Pull => "PULL".to_owned(),
+            Self::Pop => "POP".to_owned(),
+        }
+    }
+}
+
 macro_rules! bindings {
     ($name:ident: $config:ty { $($key:literal => $field:ident,)* }) => {
         pub(crate) const $name: &[Binding<$config>] = &[$(Binding {
@@ -201,6 +219,18 @@ bindings!(BROKER: BrokerConfig {
     "rejectTransactionMessage" => reject_transaction_message,
     "channelExpiredTimeout" => channel_expired_timeout,
     "defaultQueryMaxNum" => default_query_max_num,
+    "popPollingSize" => pop_polling_size,
+    "maxPopPollingSize" => max_pop_polling_size,
+    "reviveQueueNum" => revive_queue_num,
+    "reviveInterval" => revive_interval,
+    "popFromRetryProbability" => pop_from_retry_probability,
+    "enableRetryTopicV2" => enable_retry_topic_v2,
+    "retrieveMessageFromPopRetryTopicV1" => retrieve_message_from_pop_retry_topic_v1,
+    "initPopOffsetByCheckMsgInMem" => init_pop_offset_by_check_msg_in_mem,
+    "popResponseReturnActualRetryTopic" => pop_response_return_actual_retry_topic,
+    "defaultMessageRequestMode" => default_message_request_mode,
+    "defaultPopShareQueueNum" => default_pop_share_queue_num,
+    "serverLoadBalancerEnable" => server_load_balancer_enable,
     "enablePropertyFilter" => enable_property_filter,
     "filterDataCleanTimeSpan" => filter_data_clean_time_span,
 });
