@@ -150,9 +150,9 @@ impl PopPolling {
                     everything || time <= now || parked.connection.is_closed()
                 };
                 if waiting.iter().any(due) {
-                    let (over, kept) = waiting.drain(..).partition(due);
-                    expired.extend::<Vec<Parked>>(over);
-                    *waiting = kept;
+                    let (over, kept): (Vec<Parked>, Vec<Parked>) = waiting.drain(..).partition(due);
+                    expired.extend(over);
+                    *waiting = kept.into();
                 }
                 !waiting.is_empty()
             });
