@@ -432,6 +432,7 @@ mod tests {
             "brokerIP1" | "bindAddress" => "192.0.2.7".to_owned(),
             "namesrvAddr" => "h:1;i:2".to_owned(),
             "flushDiskType" => "SYNC_FLUSH".to_owned(),
+            "defaultMessageRequestMode" => "POP".to_owned(),
             "messageDelayLevel" => "1s 2s".to_owned(),
             "deleteWhen" => "05;06".to_owned(),
             _ => match now {
