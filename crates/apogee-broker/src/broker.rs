@@ -141,7 +141,8 @@ impl Broker {
         config.delay_levels = i32::try_from(levels.max_level()).unwrap_or(i32::MAX);
         let (polling, woken) = LongPolling::new(config.pull_thread_pool_queue_capacity);
         let polling = Arc::new(polling);
-        let (pops, woken_pops) = PopPolling::new(config.max_pop_polling_size, config.pop_polling_size);
+        let (pops, woken_pops) =
+            PopPolling::new(config.max_pop_polling_size, config.pop_polling_size);
         let pops = Arc::new(pops);
         let delay_wake = Arc::new(Notify::new());
         let listener: Arc<dyn ArrivalListener> = Arc::new(Arrivals {
@@ -219,9 +220,9 @@ impl Broker {
         self.groups.save()?;
         // What was popped may be found again in large queues: not on a worker.
         let recovering = Arc::clone(self);
-        tokio::task::spawn_blocking(move || pop::recover(&recovering))
-            .await
-            .map_err(|error| BrokerError::Config(format!("reading the revive queues failed: {error}")))?;
+        tokio::task::spawn_blocking(move || pop::recover(&recovering)).await.map_err(|error| {
+            BrokerError::Config(format!("reading the revive queues failed: {error}"))
+        })?;
         housekeeping::start(self, woken);
         pop::start(self, woken_pops);
         delay::start(self);

@@ -104,7 +104,11 @@ pub static TABLE: &[Entry] = {
         entry(C::POP_MESSAGE, Lane::Pull, Waiting(popping::serve)),
         entry(C::ACK_MESSAGE, Lane::Consumer, Inline(settling::ack)),
         entry(C::BATCH_ACK_MESSAGE, Lane::Consumer, Inline(settling::batch_ack)),
-        entry(C::CHANGE_MESSAGE_INVISIBLETIME, Lane::Consumer, Inline(settling::change_invisible_time)),
+        entry(
+            C::CHANGE_MESSAGE_INVISIBLETIME,
+            Lane::Consumer,
+            Inline(settling::change_invisible_time),
+        ),
         entry(C::PEEK_MESSAGE, Lane::Pull, Blocking(looking::peek)),
         entry(C::NOTIFICATION, Lane::Pull, Waiting(looking::notification)),
         entry(C::POLLING_INFO, Lane::Pull, Inline(looking::polling_info)),

@@ -145,7 +145,10 @@ impl Registration {
 
     /// The route of a topic, from the first name server that answers.
     pub(crate) async fn route(&self, topic: &str) -> Option<TopicRouteData> {
-        let header = GetRouteInfoRequestHeader { topic: Str::from(topic.to_owned()), ..GetRouteInfoRequestHeader::default() };
+        let header = GetRouteInfoRequestHeader {
+            topic: Str::from(topic.to_owned()),
+            ..GetRouteInfoRequestHeader::default()
+        };
         for address in self.servers.iter().map(|server| server.address.as_str()) {
             let request = RemotingCommand::request(RequestCode::GET_ROUTEINFO_BY_TOPIC, &header);
             let answer = self.client.invoke(address, request, ROUTE_PATIENCE).await;
