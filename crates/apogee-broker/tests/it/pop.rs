@@ -16,6 +16,7 @@ use apogee_protocol::{RemotingCommand, RequestCode, ResponseCode, Str};
 use apogee_store::StoreConfig;
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 pub const GROUP: &str = "CG_pop";
@@ -523,6 +524,51 @@ async fn p03_in_the_end_each_message_is_acknowledged_whatever_was_forgotten() {
         }
     }
     assert!(peer.pop("T", 1_000, 300).await.is_empty());
+    fixture.stop().await;
+}
+
+/// What a crash leaves: the files as they are, under another root.
+fn crashed_copy(from: &Path) -> tempfile::TempDir {
+    fn copy(from: &Path, to: &Path) {
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                std::fs::create_dir_all(&target).unwrap();
+                copy(&entry.path(), &target);
+            } else {
+                std::fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+    let to = tempfile::tempdir().unwrap();
+    copy(from, to.path());
+    to
+}
+
+#[tokio::test]
+async fn a_crash_before_positions_are_saved_brings_back_nothing_acknowledged_and_loses_nothing() {
+    let never_saved = |config: &mut BrokerConfig, store: &mut StoreConfig| {
+        quick(config, store);
+        config.flush_consumer_offset_interval = 3_600_000;
+    };
+    let fixture = Fixture::start_with(never_saved).await;
+    let peer = fixture.connect().await;
+    peer.send_many("T", 0, 10).await;
+    let messages = peer.pop("T", 3_000, 0).await;
+    for message in &messages[..5] {
+        assert_eq!(peer.ack(message).await, ResponseCode::SUCCESS);
+    }
+    let copy = crashed_copy(fixture.folder.as_ref().unwrap().path());
+    fixture.stop().await;
+    let fixture = Fixture::open(copy.path(), never_saved).await;
+    let peer = fixture.connect().await;
+    assert!(peer.pop("T", 60_000, 0).await.is_empty(), "popped again");
+    let mut back = Vec::new();
+    while back.len() < 5 {
+        back.extend(peer.pop("T", 60_000, 10_000).await);
+    }
+    assert_eq!(bodies(&back), BTreeSet::from(["m5", "m6", "m7", "m8", "m9"]));
     fixture.stop().await;
 }
 
