@@ -89,7 +89,8 @@ class Pair:
         driver = drivers.Driver(self.suite, command, self.home, self.home / "client.log")
         for name in names:
             driver.submit(f"store-{name}:{name}", prefix=self.prefix, manifest=self.manifest, broker=server.broker,
-                          label=f"{self.prefix}x", transactions=self.transactions)  # fmt: skip
+                          label=f"{self.prefix}x", transactions=self.transactions,
+                          reader=self.reader)  # fmt: skip
         driver.collect(self.report, 180)
         driver.close()
         return self.report.count("FAIL") == before

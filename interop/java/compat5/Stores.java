@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.zip.CRC32;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -159,6 +160,38 @@ final class Stores {
             Sending.ok(p.sendMessageInTransaction(Ctx.message(topic(ctx, "tx"), "t", "", "rollback-" + i),
                 LocalTransactionState.ROLLBACK_MESSAGE));
         }
+        for (String body : List.of("open-commit", "open-rollback")) {
+            Sending.ok(p.sendMessageInTransaction(Ctx.message(topic(ctx, "tx"), "t", "", body),
+                LocalTransactionState.UNKNOW));
+        }
+    }
+
+    /** A producer that comes back and answers for the transactions that were open when the server stopped. */
+    private static Map<String, Integer> answering(Ctx ctx) throws Exception {
+        Map<String, Integer> checks = new ConcurrentHashMap<>();
+        TransactionMQProducer p = new TransactionMQProducer("tx-" + topic(ctx, "tx"));
+        p.setNamesrvAddr(ctx.namesrv);
+        p.setInstanceName(Ctx.instance());
+        p.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message m, Object arg) {
+                return (LocalTransactionState) arg;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt m) {
+                checks.merge(Ctx.text(m), 1, Integer::sum);
+                return Ctx.text(m).equals("open-rollback") ? LocalTransactionState.ROLLBACK_MESSAGE
+                    : LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        p.start();
+        ctx.onClose(p::shutdown);
+        // The broker learns of a producer from its heartbeats, and those go to brokers of topics it has sent to.
+        p.fetchPublishMessageQueues(topic(ctx, "tx"));
+        Sending.ok(p.sendMessageInTransaction(Ctx.message(topic(ctx, "tx"), "t", "", "answering"),
+            LocalTransactionState.ROLLBACK_MESSAGE));
+        return checks;
     }
 
     /** One group whose message has died (in its dead-letter topic), one whose retry is due in 30 s. */
@@ -354,6 +387,12 @@ final class Stores {
 
     /** What was delayed or refused before the stop comes after it: not early, and not never. */
     static void pending(Ctx ctx) throws Exception {
+        Recorder ended = new Recorder();
+        Map<String, Integer> checks = new ConcurrentHashMap<>();
+        if (transactional(ctx)) {
+            ctx.start(Consuming.member(ctx, group(ctx, "ended"), topic(ctx, "tx"), "*", "A", ended, false));
+            checks = answering(ctx);
+        }
         Recorder retried = new Recorder();
         DefaultMQPushConsumer c = ctx.push(group(ctx, "retry"));
         c.subscribe(topic(ctx, "retry"), "*");
@@ -373,6 +412,15 @@ final class Stores {
                 Ctx.that(!g.body().equals(line[1]) || g.storedMs() >= due - 5, () -> g.body() + " came "
                     + (due - g.storedMs()) + " ms early");
             }
+        }
+        if (transactional(ctx)) {
+            Map<String, Integer> asked = checks;
+            ctx.until(90, () -> "the open transactions' ends; checks " + asked,
+                () -> ended.times("open-commit") >= 1 && asked.containsKey("open-rollback"));
+            Thread.sleep(1000);
+            Ctx.equal(6, ended.distinct(), "committed messages");
+            // The original may ask twice after a kill, and stores a message for each commit it is told.
+            Ctx.that(ended.total() == 6 || ctx.arg("reader").equals("java"), () -> "a transaction ended twice");
         }
     }
 
