@@ -140,7 +140,8 @@ impl MessageStore {
     /// # Errors
     /// When a file system does not tell its usage; the last decision then stands.
     pub fn measure_space(&self) -> Result<f64, StoreError> {
-        let limit = self.config.warning_ratio();
+        let config = self.cleaning_config();
+        let limit = config.warning_ratio();
         let mut highest = 0.0;
         let mut full = None;
         for path in self.measured_paths() {
@@ -155,7 +156,7 @@ impl MessageStore {
                     path.display(),
                     used * 100.0,
                     limit * 100.0,
-                    self.config.disk_space_warning_level_ratio,
+                    config.disk_space_warning_level_ratio,
                 ));
             }
             highest = f64::max(highest, used);
@@ -217,17 +218,18 @@ impl MessageStore {
 
     /// Why to delete now, and whether files must go before their time.
     fn reason_to_clean(&self, now_ms: i64) -> Option<(&'static str, bool)> {
+        let config = self.cleaning_config();
         let usage = self.disk_usage();
-        let pressed = usage > self.config.forcible_ratio() || usage > self.config.warning_ratio();
+        let pressed = usage > config.forcible_ratio() || usage > config.warning_ratio();
         let manual = &self.cleaner.manual_rounds;
         let asked = manual
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1))
             .is_ok();
-        let hours = parse_hours(&self.config.delete_when).unwrap_or_default();
-        let now = hour(now_ms, self.config.utc_offset_seconds);
+        let hours = parse_hours(&config.delete_when).unwrap_or_default();
+        let now = hour(now_ms, config.utc_offset_seconds);
         if pressed {
-            Some(("the disk is nearly full", self.config.clean_file_forcibly_enable))
-        } else if usage > self.config.expired_ratio() {
+            Some(("the disk is nearly full", config.clean_file_forcibly_enable))
+        } else if usage > config.expired_ratio() {
             Some(("disk usage is over diskMaxUsedSpaceRatio", false))
         } else if hours.contains(&now) {
             Some(("it is an hour of deleteWhen", false))
@@ -239,11 +241,12 @@ impl MessageStore {
     }
 
     fn delete_segments(&self, now_ms: i64, at_once: bool) -> Result<usize, StoreError> {
+        let config = self.cleaning_config();
         let keep_from = self.dispatcher.dispatched().min(self.log.flushed().get());
-        let reserved = self.config.file_reserved_time.saturating_mul(HOUR_MS);
+        let reserved = config.file_reserved_time.saturating_mul(HOUR_MS);
         let mut deleted = 0;
         for segment in self.log.segments.all() {
-            if deleted >= self.config.delete_file_batch_max || segment.end() > keep_from {
+            if deleted >= config.delete_file_batch_max || segment.end() > keep_from {
                 break;
             }
             let modified =
@@ -251,7 +254,7 @@ impl MessageStore {
             if !at_once && modified.saturating_add(reserved) > now_ms {
                 break;
             }
-            if at_once && self.config.refuse_rather_than_delete_unread && self.is_unread(&segment) {
+            if at_once && config.refuse_rather_than_delete_unread && self.is_unread(&segment) {
                 tracing::warn!(file = %segment.path().display(), "the disk is nearly full, but not every group has read this file; it is kept");
                 break;
             }

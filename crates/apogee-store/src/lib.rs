@@ -52,6 +52,7 @@ mod scan;
 
 pub mod cleaning;
 pub mod progress;
+mod retention;
 mod threads;
 
 pub mod inspect;
@@ -75,5 +76,6 @@ pub use progress::Progress;
 pub use query::{KeyKind, QueryResult};
 pub use read::{GetStatus, ReadPlan, ReadRequest};
 pub use recovery::RecoveryReport;
+pub use retention::Retention;
 pub use threads::{Clock, StoreThreads};
 pub use unit::Unit;

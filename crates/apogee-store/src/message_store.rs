@@ -20,6 +20,7 @@ use crate::progress::Progress;
 use crate::queue_files::QueueFiles;
 use crate::queues::Queues;
 use crate::recovery::{Recovery, RecoveryReport};
+use crate::retention::Retention;
 use crate::segments::Segments;
 use crate::threads::FlushRequest;
 use crate::unit::Unit;
@@ -43,6 +44,7 @@ pub struct MessageStore {
     recovery: RecoveryReport,
     pub(crate) flush_request: FlushRequest,
     pub(crate) cleaner: Cleaner,
+    pub(crate) retention: RwLock<Option<Retention>>,
 }
 
 impl MessageStore {
@@ -125,6 +127,7 @@ impl MessageStore {
             recovery: RecoveryReport::default(),
             flush_request: FlushRequest::default(),
             cleaner: Cleaner::new(config.space_probe.clone()),
+            retention: RwLock::new(None),
             config,
         })
     }
