@@ -13,6 +13,7 @@ use crate::error::BrokerError;
 use crate::filters::FilterTable;
 use crate::groups::GroupTable;
 use crate::housekeeping::{self, Saved};
+use crate::live::Live;
 use crate::long_polling::{LongPolling, ParkedPull};
 use crate::offsets::OffsetTable;
 use crate::pop::polling::PopPolling;
@@ -62,6 +63,7 @@ pub struct Listen {
 /// A running broker.
 pub struct Broker {
     pub(crate) config: BrokerConfig,
+    pub(crate) live: Live,
     pub(crate) store: Arc<MessageStore>,
     pub(crate) topics: TopicTable,
     pub(crate) groups: GroupTable,
@@ -161,6 +163,8 @@ impl Broker {
             })?;
         let (tasks, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let offsets = OffsetTable::default();
+        let stats =
+            Stats::new(now_ms(), &config.broker_cluster_name, store.config().utc_offset_seconds);
         let saved = Saved::load(&config_dir, &offsets)?;
         let store_host = SocketAddr::new(config.broker_ip1, config.listen_port);
         let (offsets, transactions) = open_transactions(&store, offsets, store_host).await?;
@@ -194,7 +198,8 @@ impl Broker {
             delay_wake,
             send_backs: SendBacks::default(),
             transactions,
-            stats: Stats::new(now_ms()),
+            stats,
+            live: Live::new(&config),
             changed_groups: Mutex::default(),
             groups_changed: Notify::new(),
             threads: Mutex::new(Some(threads)),
@@ -297,7 +302,7 @@ impl Broker {
 
     /// The broker's permission bits.
     pub(crate) fn permission(&self) -> i32 {
-        self.config.broker_permission
+        self.live.broker_permission()
     }
 
     /// Sends that are stored and wait for the disk.
@@ -371,7 +376,7 @@ impl Broker {
 
     /// Members of the group shall learn soon that something changed.
     pub(crate) fn group_changed(&self, group: &str) {
-        if self.config.notify_consumer_ids_changed_enable {
+        if self.live.notify_consumer_ids_changed_enable() {
             self.changed_groups.lock().insert(group.into());
             self.groups_changed.notify_one();
         }

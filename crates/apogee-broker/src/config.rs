@@ -2,8 +2,10 @@
 //!
 //! Plain data, filled and checked by whoever starts the broker. Times are milliseconds.
 
+use crate::live::SettingsChange;
 use apogee_protocol::bodies::MessageRequestMode;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Settings of a broker. Each field is the original's key of the same words.
 #[derive(Debug, Clone)]
@@ -81,8 +83,6 @@ pub struct BrokerConfig {
     /// Half messages that may wait for their end; at the limit new ones are answered SYSTEM_BUSY. Each
     /// takes about 200 bytes of memory. No setting of the original.
     pub max_pending_transactions: usize,
-    /// Every setting with its value as text, sorted by key, for tools that ask.
-    pub all_settings: Vec<(String, String)>,
     /// Pops of one topic, group and queue that may wait.
     pub pop_polling_size: usize,
     /// Pops that may wait in all.
@@ -107,6 +107,14 @@ pub struct BrokerConfig {
     pub default_pop_share_queue_num: i32,
     /// Whether the broker shares out queues to clients that ask for it.
     pub server_load_balancer_enable: bool,
+    /// Who changes settings while the broker runs; without it they are fixed and not shown.
+    pub settings: Option<Arc<dyn SettingsChange>>,
+    /// Keys that must not be changed while the broker runs, `;` separated.
+    pub config_black_list: String,
+    /// Whether a group that reads too far behind the log's end may not consume any more.
+    pub disable_consume_if_consumer_read_slowly: bool,
+    /// How far that is, in bytes of the log.
+    pub consumer_fallbehind_threshold: i64,
     /// Results of a query by unique key at most.
     pub default_query_max_num: i32,
     /// Whether consumers may filter by SQL92 expressions over properties.
@@ -153,7 +161,10 @@ impl Default for BrokerConfig {
             transaction_check_interval: 30_000,
             reject_transaction_message: false,
             max_pending_transactions: 500_000,
-            all_settings: Vec::new(),
+            settings: None,
+            config_black_list: "configBlackList;brokerConfigPath".to_owned(),
+            disable_consume_if_consumer_read_slowly: false,
+            consumer_fallbehind_threshold: 16 << 30,
             delay_levels: 18,
             pop_polling_size: 1_024,
             max_pop_polling_size: 100_000,

@@ -249,9 +249,15 @@ fn deliver_batch(broker: &Broker, due: &[Due], behind: i64, now: i64) -> (i64, b
         }));
     }
     let _ = broker.store.append(&mut items, now);
+    let mut tally = broker.stats.tally(now, 0);
     for (item, offset) in items.iter().zip(&offsets) {
+        let fields = &item.fields;
         match &item.outcome {
-            Some(Ok(_)) => {}
+            Some(Ok(_)) => {
+                tally.sent(fields.topic, fields.queue_id, 1, fields.body.len(), || {
+                    broker.topics.is_system(fields.topic)
+                });
+            }
             // A message that can never be stored must not block those behind it.
             Some(Err(error)) if is_permanent(error) => {
                 tracing::error!(offset, topic = item.fields.topic, %error, "a delayed message cannot be delivered");

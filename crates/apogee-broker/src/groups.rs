@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Groups that exist from the start, and whether they may consume by broadcast in any case.
 const BUILT_IN: [(&str, bool); 8] = [
@@ -38,7 +39,7 @@ pub(crate) struct GroupTable {
     forbidden: RwLock<Forbidden>,
     version: Mutex<DataVersion>,
     document: Document,
-    auto_create: bool,
+    auto_create: AtomicBool,
 }
 
 fn is_document(bytes: &[u8]) -> bool {
@@ -70,8 +71,13 @@ impl GroupTable {
             forbidden: RwLock::new(saved.forbidden_table),
             version: Mutex::new(saved.data_version),
             document,
-            auto_create: config.auto_create_subscription_group,
+            auto_create: AtomicBool::new(config.auto_create_subscription_group),
         })
+    }
+
+    /// Whether use may make groups from now on.
+    pub(crate) fn set_auto_create(&self, auto_create: bool) {
+        self.auto_create.store(auto_create, Ordering::Relaxed);
     }
 
     /// A group's settings, if it is known.
@@ -85,7 +91,7 @@ impl GroupTable {
         if let Some(known) = self.get(group) {
             return Some(known);
         }
-        if !(self.auto_create || names::is_system_group(group))
+        if !(self.auto_create.load(Ordering::Relaxed) || names::is_system_group(group))
             || names::validate_group(group).is_err()
         {
             return None;

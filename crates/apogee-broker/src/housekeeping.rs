@@ -6,6 +6,7 @@ use crate::error::BrokerError;
 use crate::long_polling::ParkedPull;
 use crate::offsets::OffsetTable;
 use crate::processor::pull;
+use crate::watermarks;
 use apogee_protocol::bodies::{ConsumerOffsetSerializeWrapper, DataVersion, JsonBody};
 use apogee_protocol::headers::NotifyConsumerIdsChangedRequestHeader;
 use apogee_protocol::{RemotingCommand, RequestCode, Str};
@@ -87,7 +88,10 @@ impl Saved {
 pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<ParkedPull>>) {
     broker.tasks.spawn(deliver(Arc::clone(broker), woken));
     every(broker, POLLING_EVERY, |broker| broker.polling.expire(now_ms(), false));
-    every(broker, Duration::from_secs(1), |broker| broker.stats.sample(now_ms()));
+    every_blocking(broker, Duration::from_secs(1), |broker| {
+        broker.stats.sample(now_ms(), |topic| broker.topics.get(topic).is_some());
+    });
+    every_blocking(broker, watermarks::EVERY, watermarks::look);
     every(broker, CLIENTS_EVERY, |broker| {
         let now = now_ms();
         for departure in broker.clients.expire(now, broker.config.channel_expired_timeout) {

@@ -30,10 +30,13 @@ mod registration;
 mod transaction;
 
 mod clock;
+mod live;
 mod stats;
+mod watermarks;
 
 pub use broker::{Broker, Listen};
 pub use clock::now_ms;
 pub use config::BrokerConfig;
 pub use dispatch::{Entry, Lane, TABLE, find};
 pub use error::BrokerError;
+pub use live::{ChangeRefused, Changed, SettingsChange};

@@ -184,6 +184,12 @@ impl OffsetTable {
         with_topic.map(|(group, _)| group.to_string()).collect()
     }
 
+    /// A group's offsets in a topic, by queue.
+    pub(crate) fn of_topic(&self, group: &str, topic: &str) -> BTreeMap<i32, i64> {
+        let groups = self.groups.read();
+        groups.get(group).and_then(|topics| topics.get(topic)).cloned().unwrap_or_default()
+    }
+
     /// Lowest committed offset of any group in a queue.
     pub(crate) fn lowest(&self, topic: &str, queue_id: i32) -> Option<i64> {
         let groups = self.groups.read();

@@ -107,7 +107,7 @@ impl Registration {
     /// Registers with one name server; gives the connection if there is one.
     async fn register(&self, broker: &Broker, index: usize) -> Option<Arc<Connection>> {
         let address = self.servers.get(index)?.address.as_str();
-        let timeout = Duration::from_millis(broker.config.register_broker_timeout_mills);
+        let timeout = Duration::from_millis(broker.live.register_broker_timeout_mills());
         let connection = match self.client.connect(address).await {
             Ok(connection) => connection,
             Err(error) => {

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most queues that an admin may give a topic; the original sets no limit and fails later.
 pub(crate) const MAX_QUEUES: i32 = 65_536;
@@ -26,7 +27,7 @@ pub(crate) struct TopicTable {
     version: Mutex<DataVersion>,
     document: Document,
     system: HashSet<String>,
-    auto_create: bool,
+    auto_create: AtomicBool,
 }
 
 fn is_document(bytes: &[u8]) -> bool {
@@ -65,8 +66,13 @@ impl TopicTable {
             version: Mutex::new(saved.data_version),
             document,
             system,
-            auto_create: config.auto_create_topic_enable,
+            auto_create: AtomicBool::new(config.auto_create_topic_enable),
         })
+    }
+
+    /// Whether sends may make topics from now on.
+    pub(crate) fn set_auto_create(&self, auto_create: bool) {
+        self.auto_create.store(auto_create, Ordering::Relaxed);
     }
 
     /// A topic's settings.
@@ -111,7 +117,8 @@ impl TopicTable {
     ) -> Option<Arc<TopicConfig>> {
         let template = self.get(default_topic)?;
         let may_inherit = template.perm & PERM_INHERIT != 0
-            && (self.auto_create || default_topic != names::AUTO_CREATE_TOPIC);
+            && (self.auto_create.load(Ordering::Relaxed)
+                || default_topic != names::AUTO_CREATE_TOPIC);
         if !may_inherit {
             tracing::warn!(topic, default_topic, %by, "topic not created: the default topic's permission is not inherited");
             return None;

@@ -5,7 +5,7 @@
 //! name server of this process. Tasks run on the runtime that `start` was called on.
 
 use crate::settings::sections::Endpoint;
-use crate::settings::{Program, Settings, SettingsError, Source};
+use crate::settings::{Program, RunningSettings, Settings, SettingsError, Source};
 use apogee_broker::{Broker, BrokerConfig, BrokerError, Listen};
 use apogee_namesrv::{NameServer, NamesrvConfig, StartError};
 use apogee_net::Limits;
@@ -104,7 +104,9 @@ impl Parts {
         let namesrv = settings.namesrv(name_server, &limits, &data.join("namesrv"))?;
         let store = settings.store(data)?;
         let ip = (!host.is_unspecified()).then_some(host);
-        let broker = settings.broker(Program::Everything, endpoint, &store, ip)?;
+        let mut broker = settings.broker(Program::Everything, endpoint, &store, ip)?;
+        let running = RunningSettings::new(&settings, &broker, &store, &endpoint, &limits);
+        broker.settings = Some(running);
         let broker = BrokerPart { broker, store, endpoint, limits };
         Ok((Self { namesrv: Some(namesrv), broker: Some(broker) }, settings))
     }

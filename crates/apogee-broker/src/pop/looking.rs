@@ -62,7 +62,8 @@ pub(crate) fn peek(context: &Context<'_>) -> Handled {
         let remark = Str::from_static("NO_MESSAGE_IN_QUEUE");
         return Ok(Response::new(ResponseCode::PULL_NOT_FOUND).header(&answer).remark(remark));
     }
-    broker.stats.got(group, topic, count, slices.iter().map(bytes::Bytes::len).sum());
+    let bytes = slices.iter().map(bytes::Bytes::len).sum();
+    broker.stats.popped(group, topic, (count, bytes), || broker.topics.is_system(topic));
     Ok(Response::success()
         .header(&answer)
         .remark(Str::from_static("FOUND"))

@@ -235,7 +235,13 @@ fn look(broker: &Arc<Broker>, parked: Parked, now: i64) -> Outcome {
         if gathered.rest > 0 {
             broker.pop.polling.wake(&request.topic, &request.group);
         }
-        broker.stats.got(&request.group, &request.topic, gathered.count, gathered.bytes);
+        let is_system = || broker.topics.is_system(&request.topic);
+        broker.stats.popped(
+            &request.group,
+            &request.topic,
+            (gathered.count, gathered.bytes),
+            is_system,
+        );
         return Outcome::Now(found(&request, gathered));
     }
     let free_at = gathered.free_at;

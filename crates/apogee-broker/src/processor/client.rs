@@ -1,9 +1,9 @@
 //! Heartbeats, farewells, and who is in a group.
 
 use crate::clients::Member;
-use crate::config::BrokerConfig;
 use crate::dispatch::Context;
 use crate::filters::is_tag_type;
+use crate::live::Live;
 use crate::processor::send_rules::{PERM_READ, PERM_WRITE};
 use apogee_model::names;
 use apogee_model::sql::Expression;
@@ -123,9 +123,9 @@ pub(crate) fn unregister_client(context: &Context<'_>) -> Handled {
 }
 
 /// Whether messages can be selected by expressions of this type, which is none by tags.
-pub(crate) fn check_supported(config: &BrokerConfig, kind: &str) -> Result<(), Response> {
+pub(crate) fn check_supported(live: &Live, kind: &str) -> Result<(), Response> {
     let sql = kind == EXPRESSION_SQL92;
-    if sql && config.enable_property_filter {
+    if sql && live.enable_property_filter() {
         return Ok(());
     }
     let hint = if sql { " (enablePropertyFilter is false)" } else { "" };
@@ -145,7 +145,7 @@ pub(crate) fn check_client_config(context: &Context<'_>) -> Handled {
     if is_tag_type(kind) {
         return Ok(Response::success());
     }
-    check_supported(&context.broker.config, kind.unwrap_or_default())?;
+    check_supported(&context.broker.live, kind.unwrap_or_default())?;
     match Expression::parse(subscription.sub_string.as_deref().unwrap_or_default()) {
         Ok(_) => Ok(Response::success()),
         Err(error) => {

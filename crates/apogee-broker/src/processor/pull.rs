@@ -10,6 +10,7 @@ use crate::filters::{Missing, is_tag_type};
 use crate::long_polling::ParkedPull;
 use crate::processor::client::check_supported;
 use crate::processor::send_rules::PERM_READ;
+use crate::stats::Counts;
 use apogee_model::sql::Expression;
 use apogee_model::{MessageFilter, TagFilter};
 use apogee_net::Connection;
@@ -120,7 +121,7 @@ fn step(broker: &Arc<Broker>, parked: ParkedPull, now: i64) -> Outcome {
     let nothing = code_of(&plan, parked.offset) == ResponseCode::PULL_NOT_FOUND
         || (parked.woken && plan.status == GetStatus::NoMatchedMessage);
     if !nothing || parked.deadline_ms <= now || broker.is_closing() {
-        return Outcome::Now(answer(broker, &parked.pull, &plan, parked.offset));
+        return Outcome::Now(answer(broker, &parked.pull, &plan, parked.offset, now));
     }
     let pull = Arc::clone(&parked.pull);
     let (seen, store) = (plan.max_offset, &broker.store);
@@ -128,15 +129,15 @@ fn step(broker: &Arc<Broker>, parked: ParkedPull, now: i64) -> Outcome {
     let again = ParkedPull { offset: plan.next_begin_offset, ..parked };
     match broker.polling.park(again, has_news) {
         Ok(()) => Outcome::Later,
-        Err(full) => Outcome::Now(answer(broker, &full.pull, &plan, full.offset)),
+        Err(full) => Outcome::Now(answer(broker, &full.pull, &plan, full.offset, now)),
     }
 }
 
 fn suspend_ms(broker: &Broker, asked: i64) -> i64 {
-    if broker.config.long_polling_enable {
+    if broker.live.long_polling_enable() {
         asked.clamp(0, MAX_SUSPEND_MS)
     } else {
-        broker.config.short_polling_time_mills
+        broker.live.short_polling_time_mills()
     }
 }
 
@@ -314,7 +315,7 @@ pub(crate) fn inline_filter(
         let filter = TagFilter::parse(text).map_err(|error| refused(error.to_string()))?;
         return Ok(Arc::new(filter));
     }
-    check_supported(&broker.config, kind.unwrap_or_default())?;
+    check_supported(&broker.live, kind.unwrap_or_default())?;
     if let Ok(known) = broker.filters.find(group, topic, i64::MIN)
         && known.source() == text
     {
@@ -334,7 +335,7 @@ fn registered_filter(
     if is_tag_type(kind) {
         return Ok(Arc::clone(&found.filter));
     }
-    check_supported(&broker.config, kind.unwrap_or_default())?;
+    check_supported(&broker.live, kind.unwrap_or_default())?;
     let (group, topic) = (header.consumer_group.as_str(), header.topic.as_str());
     let missing = match broker.filters.find(group, topic, header.sub_version) {
         Ok(filter) => return Ok(filter),
@@ -388,10 +389,16 @@ fn code_of(plan: &ReadPlan, asked: i64) -> ResponseCode {
     }
 }
 
-fn answer(broker: &Broker, pull: &PullRequest, plan: &ReadPlan, asked: i64) -> Response {
+fn answer(
+    broker: &Broker,
+    pull: &PullRequest,
+    plan: &ReadPlan,
+    asked: i64,
+    begun: i64,
+) -> Response {
     let suggest = if plan.suggest_slave { pull.suggest_on_slow } else { pull.suggest_normally };
     let header = PullMessageResponseHeader {
-        suggest_which_broker_id: if broker.config.slave_read_enable { suggest } else { 0 },
+        suggest_which_broker_id: if broker.live.slave_read_enable() { suggest } else { 0 },
         next_begin_offset: plan.next_begin_offset,
         min_offset: plan.min_offset,
         max_offset: plan.max_offset,
@@ -402,7 +409,17 @@ fn answer(broker: &Broker, pull: &PullRequest, plan: &ReadPlan, asked: i64) -> R
     };
     let code = code_of(plan, asked);
     if code == ResponseCode::SUCCESS {
-        broker.stats.got(&pull.group, &pull.topic, plan.message_count, plan.bytes);
+        let what = Counts {
+            messages: plan.message_count as u64,
+            bytes: plan.bytes as u64,
+            latency_ms: (crate::clock::now_ms() - begun).max(0).unsigned_abs(),
+            times: 1,
+        };
+        broker.stats.got(&pull.group, &pull.topic, pull.queue_id, what, || {
+            broker.topics.is_system(&pull.topic)
+        });
+    } else {
+        broker.stats.missed();
     }
     Response::new(code)
         .header(&header)

@@ -25,7 +25,7 @@ pub(crate) fn query_message(context: &Context<'_>) -> Result<Response, Response>
         Some("T") => KeyKind::Tag,
         _ => KeyKind::Key,
     };
-    let max = if unique { broker.config.default_query_max_num } else { header.max_num };
+    let max = if unique { broker.live.default_query_max_num() } else { header.max_num };
     let max = usize::try_from(max.max(0)).unwrap_or(0);
     let found = broker
         .store

@@ -103,7 +103,7 @@ fn overload(broker: &Broker, now: i64) -> Option<String> {
             broker.store.config().os_page_cache_busy_time_out_mills
         ));
     }
-    let (waiting, limit) = (broker.flushing_sends(), broker.config.send_thread_pool_queue_capacity);
+    let (waiting, limit) = (broker.flushing_sends(), broker.live.send_thread_pool_queue_capacity());
     (waiting >= limit).then(|| {
         format!(
             "[OVERLOAD]system busy, start flow control for a while: {waiting} sends wait for the disk, \
@@ -253,7 +253,7 @@ impl<'a> Scan<'a> {
 /// The client's properties with those that the broker adds.
 pub(crate) fn stored_properties(broker: &Broker, raw: &[u8], scan: &Scan<'_>) -> Vec<u8> {
     let config = &broker.config;
-    let trace = if config.trace_on { "true" } else { "false" };
+    let trace = if broker.live.trace_on() { "true" } else { "false" };
     let ours = [
         (keys::MSG_REGION, config.region_id.as_str()),
         (keys::TRACE_ON, trace),
@@ -310,6 +310,7 @@ fn append(
     }
     let _ = broker.store.append(&mut items, now);
     let sync = broker.store.config().flush_disk_type == FlushDiskType::SyncFlush;
+    let mut tally = broker.stats.tally(now, crate::clock::now_ms() - now);
     let mut outcomes = items.into_iter().map(|item| item.outcome);
     for send in prepared {
         let placed: Result<Vec<Placed>, AppendError> = outcomes
@@ -317,7 +318,14 @@ fn append(
             .take(send.messages.len())
             .map(|outcome| outcome.unwrap_or(Err(AppendError::Closed)))
             .collect();
-        broker.stats.sent(&send.header.topic, send.messages.len(), send.body.len(), placed.is_ok());
+        let Target { topic, queue_id, .. } = &send.target;
+        if placed.is_ok() {
+            tally.sent(topic, *queue_id, send.messages.len(), send.body.len(), || {
+                broker.topics.is_system(topic)
+            });
+        } else {
+            broker.stats.refused(send.messages.len());
+        }
         if send.oneway {
             continue;
         }
@@ -358,7 +366,7 @@ fn answer(broker: &Broker, send: &Prepared, placed: Result<&[Placed], &AppendErr
 
 pub(crate) fn with_region(broker: &Broker, mut response: Response) -> Response {
     response.ext.put_str(keys::MSG_REGION, &broker.config.region_id);
-    response.ext.put_str(keys::TRACE_ON, if broker.config.trace_on { "true" } else { "false" });
+    response.ext.put_str(keys::TRACE_ON, if broker.live.trace_on() { "true" } else { "false" });
     response
 }
 

@@ -177,8 +177,19 @@ fn store_copy(
     })];
     let _ = broker.store.append(&mut batch, now);
     match batch.into_iter().next().and_then(|item| item.outcome) {
-        Some(Ok(placed)) => Ok(placed.end()),
+        Some(Ok(placed)) => {
+            count(broker, group, &target, record.body().len(), now);
+            Ok(placed.end())
+        }
         Some(Err(error)) => Err(send_rules::refused_by_store(&error)),
         None => Err(Response::error(ResponseCode::SYSTEM_ERROR, "the store gave no answer")),
     }
+}
+
+/// Counts the copy, and for the group that it sent a message back.
+fn count(broker: &Broker, group: &str, target: &Target, bytes: usize, now: i64) {
+    let topic = target.topic.as_str();
+    let is_system = || broker.topics.is_system(topic);
+    broker.stats.put_one(topic, target.queue_id, bytes, now, is_system);
+    broker.stats.sent_back(group, topic, now, is_system);
 }

@@ -187,7 +187,7 @@ pub(crate) fn retarget(
 
 /// Turns a message to the half queue, if half messages are taken.
 fn half(broker: &Broker, map: &mut PropertyMap, target: &mut Target) -> Result<(), Response> {
-    if broker.config.reject_transaction_message {
+    if broker.live.reject_transaction_message() {
         return Err(Response::error(
             ResponseCode::NO_PERMISSION,
             format!(

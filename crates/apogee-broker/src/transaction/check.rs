@@ -62,11 +62,10 @@ fn publish(broker: &Broker) {
 /// One check round.
 fn round(broker: &Broker) {
     let now = now_ms();
-    let config = &broker.config;
     let rules = Rules {
-        timeout_ms: config.transaction_time_out,
-        max_checks: u32::try_from(config.transaction_check_max).unwrap_or(0),
-        reserved_ms: broker.store.config().file_reserved_time.saturating_mul(3_600_000),
+        timeout_ms: broker.live.transaction_time_out(),
+        max_checks: u32::try_from(broker.live.transaction_check_max()).unwrap_or(0),
+        reserved_ms: broker.store.file_reserved_time().saturating_mul(3_600_000),
         log_end: broker.store.max_physical_offset(),
     };
     let due = {

@@ -223,7 +223,7 @@ impl State {
             Standing::Unknown => return Err(Refusal::Ended(None)),
         };
         if let Some(wanted) = half.immunity_ms.filter(|_| !end.from_check) {
-            let limit_ms = wanted.max(broker.config.transaction_time_out);
+            let limit_ms = wanted.max(broker.live.transaction_time_out());
             let age_ms = end.now.saturating_sub(half.first_stored_ms);
             if age_ms > limit_ms {
                 return Err(Refusal::TooLate { age_ms, limit_ms });
@@ -242,7 +242,13 @@ impl State {
                 ..end.record.fields()
             };
             let stored = append(&broker.store, fields, end.now);
-            broker.stats.sent(&target.topic, 1, end.record.body().len(), stored.is_ok());
+            if stored.is_ok() {
+                let (topic, bytes) = (target.topic.as_str(), end.record.body().len());
+                let is_system = || broker.topics.is_system(topic);
+                broker.stats.put_one(topic, target.queue_id, bytes, end.now, is_system);
+            } else {
+                broker.stats.refused(1);
+            }
             stored.map_err(Refusal::Store)?;
             let offsets = self.ledger.end(offset, end.outcome).unwrap_or_default();
             self.ops_due.extend(offsets);

@@ -4,7 +4,7 @@
 
 use super::{Failure, Logs, ready};
 use crate::server::{BrokerPart, Parts, Running, ServeOptions};
-use crate::settings::{Effective, Program, Settings, Source};
+use crate::settings::{Effective, Program, RunningSettings, Settings, Source};
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -173,7 +173,9 @@ impl Broker {
         let limits = settings.limits()?;
         let endpoint = settings.endpoint(IpAddr::V4(Ipv4Addr::UNSPECIFIED), BROKER_PORT)?;
         let store = settings.store(home()?.join("store"))?;
-        let broker = settings.broker(program, endpoint, &store, self.host)?;
+        let mut broker = settings.broker(program, endpoint, &store, self.host)?;
+        broker.settings =
+            Some(RunningSettings::new(&settings, &broker, &store, &endpoint, &limits));
         let part = BrokerPart { broker, store, endpoint, limits };
         let parts = Parts { namesrv: None, broker: Some(part) };
         if self.configuration.print {

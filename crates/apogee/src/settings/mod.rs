@@ -8,12 +8,15 @@
 //! the start, all of them in one message. Plain data, no threads, no locks.
 
 pub mod address;
+mod persist;
 mod print;
+mod running;
 pub mod sections;
 mod source;
 mod table;
 
 pub use print::Effective;
+pub(crate) use running::RunningSettings;
 pub use source::Source;
 pub use table::{Effect, Key, Kind, keys};
 
@@ -67,6 +70,7 @@ impl Program {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(crate) given: BTreeMap<String, Given>,
+    pub(crate) file: Option<std::path::PathBuf>,
     notes: Vec<String>,
     warnings: Vec<String>,
 }
@@ -107,7 +111,7 @@ impl Settings {
                 format!("settings without effect, {reason}: {}", names.join(", "))
             })
             .collect();
-        Ok(Self { given: source.given, notes, warnings })
+        Ok(Self { given: source.given, file: source.file, notes, warnings })
     }
 
     /// The given value of a key.

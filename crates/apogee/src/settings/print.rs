@@ -29,6 +29,11 @@ impl Effective {
         Self { values }
     }
 
+    /// The values by key.
+    pub(super) fn into_values(self) -> BTreeMap<String, String> {
+        self.values
+    }
+
     fn overlay<C>(mut self, list: &[Binding<C>], config: &C) -> Self {
         for binding in list {
             self.values.insert(binding.key.to_owned(), (binding.get)(config));

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// A key bound to a field of `C`.
 pub(crate) struct Binding<C> {
     pub(crate) key: &'static str,
-    set: fn(&mut C, &str) -> Result<(), String>,
+    pub(super) set: fn(&mut C, &str) -> Result<(), String>,
     pub(crate) get: fn(&C) -> String,
 }
 
@@ -233,6 +233,9 @@ bindings!(BROKER: BrokerConfig {
     "serverLoadBalancerEnable" => server_load_balancer_enable,
     "enablePropertyFilter" => enable_property_filter,
     "filterDataCleanTimeSpan" => filter_data_clean_time_span,
+    "configBlackList" => config_black_list,
+    "disableConsumeIfConsumerReadSlowly" => disable_consume_if_consumer_read_slowly,
+    "consumerFallbehindThreshold" => consumer_fallbehind_threshold,
 });
 
 bindings!(STORE: StoreConfig {
@@ -402,6 +405,7 @@ impl Settings {
             let text = "only 0 (master) can be served: replication is not in this release";
             return Err(SettingsError::one(format!("brokerId={}: {text}", broker.broker_id)));
         }
+        broker.validate().map_err(SettingsError::one)?;
         Ok(broker)
     }
 }
@@ -480,7 +484,9 @@ mod tests {
                 assert_eq!((binding.get)(config), default, "{}", binding.key);
             }
         }
-        compare(&BrokerConfig::default(), BROKER, &["brokerName", "brokerIP1", "namesrvAddr"]);
+        // The name server has a key of the same name and another default.
+        let except = ["brokerName", "brokerIP1", "namesrvAddr", "configBlackList"];
+        compare(&BrokerConfig::default(), BROKER, &except);
         compare(&StoreConfig::new("/x"), STORE, &["storePathRootDir"]);
         compare(&NamesrvConfig::default(), NAMESRV, &["kvConfigPath", "configStorePath"]);
         compare(&Limits::default(), LIMITS, &[]);

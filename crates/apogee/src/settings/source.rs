@@ -5,7 +5,7 @@
 
 use super::SettingsError;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A configuration file is read whole; nobody's is larger than this.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
@@ -21,6 +21,8 @@ pub(crate) struct Given {
 #[derive(Debug, Clone, Default)]
 pub struct Source {
     pub(crate) given: BTreeMap<String, Given>,
+    /// The file that was read, the last if there were several.
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Source {
@@ -64,22 +66,30 @@ impl Source {
     pub fn file(&mut self, path: &Path) -> Result<(), SettingsError> {
         let name = path.display().to_string();
         let fail = |why: String| SettingsError::one(format!("configuration file {name}: {why}"));
-        let size = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?.len();
-        if size > MAX_FILE_BYTES {
-            return Err(fail(format!("{size} bytes are more than the {MAX_FILE_BYTES} allowed")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-        let pairs = if path.extension().is_some_and(|extension| extension == "toml") {
-            read_toml(&text)
-        } else {
-            read_properties(&text)
-        };
-        for (key, value) in pairs.map_err(fail)? {
+        let text = read_whole(path).map_err(fail)?;
+        let toml = path.extension().is_some_and(|extension| extension == "toml");
+        for (key, value) in read_pairs(&text, toml).map_err(fail)? {
             let value = expand(&value).map_err(|why| fail(format!("{key}: {why}")))?;
             self.put(&key, &value, &name);
         }
+        // The folder may be changed later on.
+        self.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         Ok(())
     }
+}
+
+/// Reads a configuration file unless it is absurdly long.
+pub(super) fn read_whole(path: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("{size} bytes are more than the {MAX_FILE_BYTES} allowed"));
+    }
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
+}
+
+/// The keys and values of a text in the order in which they count.
+pub(super) fn read_pairs(text: &str, toml: bool) -> Result<Vec<(String, String)>, String> {
+    if toml { read_toml(text) } else { read_properties(text) }
 }
 
 fn read_properties(text: &str) -> Result<Vec<(String, String)>, String> {

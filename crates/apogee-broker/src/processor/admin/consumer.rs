@@ -58,6 +58,7 @@ fn add_topic(context: &Context<'_>, stats: &mut ConsumeStats, group: &str, topic
             },
         );
     }
+    stats.consume_tps += broker.stats.group_get_rate(group, topic, context.now);
 }
 
 /// GET_BROKER_CONSUME_STATS: the same for every group, those that consume in order or those that don't.

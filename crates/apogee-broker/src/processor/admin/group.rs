@@ -55,6 +55,7 @@ pub(crate) fn delete(context: &Context<'_>) -> Handled {
     let (broker, group) = (context.broker, header.group_name.as_str());
     names::validate_group(group).map_err(|error| invalid(error.to_string()))?;
     broker.groups.remove(group);
+    broker.stats.remove_group(group);
     if header.clean_offset {
         broker.offsets.remove_group(group);
         broker.saved.save_offsets(&broker.offsets);

@@ -1,9 +1,9 @@
 //! How the broker is: numbers for tools, settings, tidying on request.
 
 use crate::dispatch::Context;
-use apogee_protocol::bodies::{HARuntimeInfo, JsonBody, KVTable, write_properties};
-use apogee_protocol::headers::GetBrokerConfigResponseHeader;
-use apogee_protocol::{Response, ResponseCode, Str};
+use crate::stats::Rates;
+use apogee_protocol::bodies::{HARuntimeInfo, JsonBody, KVTable};
+use apogee_protocol::{Response, ResponseCode};
 use std::collections::BTreeMap;
 
 type Handled = Result<Response, Response>;
@@ -53,28 +53,33 @@ fn add_traffic(context: &Context<'_>, put: &mut impl FnMut(&str, String)) {
     let stats = &context.broker.stats;
     let totals = stats.totals();
     let rates = [10, 60, 600].map(|seconds| stats.rates(seconds));
-    let text = |pick: fn(&(f64, f64)) -> f64| {
-        rates.iter().map(|rate| pick(rate).to_string()).collect::<Vec<_>>().join(" ")
+    let text = |pick: fn(&Rates) -> f64| {
+        rates.iter().map(|rate| format!("{:?}", pick(rate))).collect::<Vec<_>>().join(" ")
     };
-    put("putTps", text(|rate| rate.0));
-    put("getFoundTps", text(|rate| rate.1));
-    put("getTransferredTps", text(|rate| rate.1));
-    put("getTotalTps", text(|rate| rate.1));
-    put("getMissTps", "0.0 0.0 0.0".to_owned());
-    put("putMessageTimesTotal", totals.put_messages.to_string());
-    put("putMessageSizeTotal", totals.put_bytes.to_string());
+    put("putTps", text(|rate| rate.put));
+    put("getFoundTps", text(|rate| rate.found));
+    put("getMissTps", text(|rate| rate.missed));
+    put("getTotalTps", text(|rate| rate.found + rate.missed));
+    put("getTransferredTps", text(|rate| rate.got));
+    put("putMessageTimesTotal", totals.put.messages.to_string());
+    put("putMessageSizeTotal", totals.put.bytes.to_string());
     put("putMessageFailedTimes", totals.put_failed.to_string());
-    let average = totals.put_bytes as f64 / totals.put_messages.max(1) as f64;
-    put("putMessageAverageSize", average.to_string());
-    put("msgPutTotalTodayNow", totals.put_messages.to_string());
-    put("msgGetTotalTodayNow", totals.got_messages.to_string());
-    for key in [
-        "msgPutTotalTodayMorning",
-        "msgGetTotalTodayMorning",
-        "msgPutTotalYesterdayMorning",
-        "msgGetTotalYesterdayMorning",
+    let average = totals.put.bytes as f64 / totals.put.messages.max(1) as f64;
+    put("putMessageAverageSize", format!("{average:?}"));
+    put("putMessageDistributeTime", stats.put_classes());
+    put("putMessageEntireTimeMax", stats.put_longest_ms().to_string());
+    put("getMessageEntireTimeMax", stats.got_longest_ms().to_string());
+    for (key, part) in [("putLatency99", 0.99), ("putLatency999", 0.999)] {
+        put(key, format!("{:.2}", stats.put_quantile_ms(part) as f64));
+    }
+    let (mornings, now) = (stats.mornings(), stats.of_users());
+    for (key, (puts, gets)) in [
+        ("YesterdayMorning", mornings.yesterday),
+        ("TodayMorning", mornings.today),
+        ("TodayNow", now),
     ] {
-        put(key, "0".to_owned());
+        put(&format!("msgPutTotal{key}"), puts.to_string());
+        put(&format!("msgGetTotal{key}"), gets.to_string());
     }
 }
 
@@ -83,7 +88,11 @@ fn add_traffic(context: &Context<'_>, put: &mut impl FnMut(&str, String)) {
 fn add_lanes(context: &Context<'_>, put: &mut impl FnMut(&str, String)) {
     let config = &context.broker.config;
     let lanes = [
-        ("send", 0, config.send_thread_pool_queue_capacity),
+        (
+            "send",
+            context.broker.flushing_sends(),
+            context.broker.live.send_thread_pool_queue_capacity(),
+        ),
         ("pull", context.broker.polling.len(), config.pull_thread_pool_queue_capacity),
         ("litePull", 0, config.pull_thread_pool_queue_capacity),
         ("query", 0, config.query_thread_pool_queue_capacity),
@@ -114,17 +123,6 @@ fn span(ms: i64) -> String {
         minutes % 60,
         seconds % 60
     )
-}
-
-/// GET_BROKER_CONFIG: every setting with its value, as a properties text.
-pub(crate) fn config(context: &Context<'_>) -> Handled {
-    let settings = &context.broker.config.all_settings;
-    let pairs = settings.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let version = context.broker.topics.version();
-    let header = GetBrokerConfigResponseHeader {
-        version: Str::from(String::from_utf8_lossy(&version.to_raw()).into_owned()),
-    };
-    Ok(Response::success().header(&header).body(write_properties(pairs)))
 }
 
 /// GET_BROKER_HA_STATUS: a master without replicas.

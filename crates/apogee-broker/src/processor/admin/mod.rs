@@ -4,6 +4,8 @@ mod consumer;
 mod group;
 mod info;
 mod relay;
+mod settings;
+mod statistics;
 mod topic;
 
 use crate::dispatch::{Entry, Handler, Lane, entry};
@@ -54,7 +56,12 @@ pub(crate) static TABLE: &[Entry] = {
         entry(C::GET_CONSUMER_RUNNING_INFO, Lane::Admin, Relay(relay::running_info)),
         entry(C::CONSUME_MESSAGE_DIRECTLY, Lane::Admin, Relay(relay::consume_directly)),
         entry(C::GET_BROKER_RUNTIME_INFO, Lane::Admin, Blocking(info::runtime)),
-        entry(C::GET_BROKER_CONFIG, Lane::Admin, Blocking(info::config)),
+        entry(C::GET_BROKER_CONFIG, Lane::Admin, Blocking(settings::get)),
+        entry(C::UPDATE_BROKER_CONFIG, Lane::Admin, Blocking(settings::update)),
+        entry(C::VIEW_BROKER_STATS_DATA, Lane::Admin, Blocking(statistics::view)),
+        entry(C::QUERY_CONSUME_TIME_SPAN, Lane::Admin, Blocking(statistics::time_span)),
+        entry(C::QUERY_CORRECTION_OFFSET, Lane::Admin, Blocking(statistics::correction_offset)),
+        entry(C::INVOKE_BROKER_TO_GET_CONSUMER_STATUS, Lane::Admin, Relay(relay::consumer_status)),
         entry(C::GET_BROKER_HA_STATUS, Lane::Admin, Blocking(info::ha_status)),
         entry(C::CLEAN_EXPIRED_CONSUMEQUEUE, Lane::Admin, Blocking(info::clean_expired)),
         entry(C::DELETE_EXPIRED_COMMITLOG, Lane::Admin, Blocking(info::delete_expired)),

@@ -4,10 +4,12 @@ use crate::broker::Broker;
 use crate::clients::Member;
 use apogee_model::id::OffsetId;
 use apogee_net::{Connection, InvokeError};
+use apogee_protocol::bodies::{GetConsumerStatusBody, JsonBody};
 use apogee_protocol::headers::{
     ConsumeMessageDirectlyResultRequestHeader, GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
 };
-use apogee_protocol::{HeaderError, RemotingCommand, Response, ResponseCode};
+use apogee_protocol::{HeaderError, RemotingCommand, RequestCode, Response, ResponseCode};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -63,6 +65,59 @@ pub(crate) fn consume_directly(
         };
         request.body = message;
         ask(&member, request).await
+    })
+}
+
+/// INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the positions that members hold in memory. A member that does not
+/// answer is left out.
+pub(crate) fn consumer_status(
+    broker: Arc<Broker>,
+    _: Arc<Connection>,
+    request: RemotingCommand,
+) -> Relayed {
+    Box::pin(async move {
+        let header: GetConsumerStatusRequestHeader =
+            request.header().map_err(|error| bad_header(&error))?;
+        let group = header.group.as_str();
+        let members = broker
+            .clients
+            .consumer_group(group)
+            .map(|members| members.members())
+            .unwrap_or_default();
+        if members.is_empty() {
+            return Err(Response::error(
+                ResponseCode::SYSTEM_ERROR,
+                format!("No Any Consumer online in the consumer group: [{group}]"),
+            ));
+        }
+        let only = header.client_addr.as_deref().filter(|id| !id.trim().is_empty());
+        let asked: Vec<&Member> = members
+            .iter()
+            .filter(|member| only.is_none_or(|id| member.client_id.as_ref() == id))
+            .collect();
+        let question = GetConsumerStatusRequestHeader {
+            topic: header.topic.clone(),
+            group: header.group.clone(),
+            ..GetConsumerStatusRequestHeader::default()
+        };
+        let mut answers = tokio::task::JoinSet::new();
+        for member in asked.into_iter().cloned() {
+            let question =
+                RemotingCommand::request(RequestCode::GET_CONSUMER_STATUS_FROM_CLIENT, &question);
+            answers.spawn(async move {
+                (member.client_id.to_string(), member.connection.invoke(question, PATIENCE).await)
+            });
+        }
+        let mut body = GetConsumerStatusBody::default();
+        while let Some(answer) = answers.join_next().await {
+            let Ok((client_id, Ok(answer))) = answer else { continue };
+            if let Ok(status) = GetConsumerStatusBody::from_json(&answer.body)
+                && answer.response_code() == ResponseCode::SUCCESS
+            {
+                body.consumer_table.insert(client_id, status.message_queue_table);
+            }
+        }
+        Ok(Response::success().body(body.to_raw()))
     })
 }
 

@@ -83,7 +83,7 @@ fn check(context: &Context<'_>, config: &TopicConfig) -> Result<(), Response> {
     let topic = config.topic_name.as_str();
     names::validate_topic(topic).map_err(|error| invalid(error.to_string()))?;
     let broker = context.broker;
-    if broker.config.validate_system_topic_when_update_topic && broker.topics.is_system(topic) {
+    if broker.live.validate_system_topic_when_update_topic() && broker.topics.is_system(topic) {
         return Err(invalid(format!("The topic[{topic}] is conflict with system topic.")));
     }
     for (field, queues) in
@@ -179,7 +179,7 @@ pub(crate) fn delete(context: &Context<'_>) -> Handled {
     let header: DeleteTopicRequestHeader = context.header()?;
     let (broker, topic) = (context.broker, header.topic.as_str());
     names::validate_topic(topic).map_err(|error| invalid(error.to_string()))?;
-    if broker.config.validate_system_topic_when_update_topic && broker.topics.is_system(topic) {
+    if broker.live.validate_system_topic_when_update_topic() && broker.topics.is_system(topic) {
         return Err(invalid(format!("The topic[{topic}] is conflict with system topic.")));
     }
     let groups = broker.offsets.groups_of(topic);
@@ -197,6 +197,7 @@ pub(crate) fn delete(context: &Context<'_>) -> Handled {
 fn remove(context: &Context<'_>, topic: &str) -> Result<(), Response> {
     let broker = context.broker;
     broker.topics.remove(topic);
+    broker.stats.remove_topic(topic);
     broker.offsets.remove_topic(
         topic,
         |group| broker.clients.consumer_group(group).is_some(),
@@ -264,6 +265,7 @@ pub(crate) fn stats(context: &Context<'_>) -> Handled {
             },
         );
     }
+    table.topic_put_tps = broker.stats.topic_put_rate(topic, context.now);
     Ok(Response::success().body(table.to_raw()))
 }
 
