@@ -160,7 +160,10 @@ pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<Par
     });
     let task = Arc::clone(broker);
     let period = Duration::from_millis(broker.config.revive_interval.clamp(10, 60_000));
+    let save_every =
+        i64::try_from(broker.config.flush_consumer_offset_interval).unwrap_or(i64::MAX);
     broker.tasks.spawn(async move {
+        let mut saved_at = now_ms();
         loop {
             tokio::select! {
                 () = tokio::time::sleep(period) => {}
@@ -169,7 +172,19 @@ pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<Par
             let worker = Arc::clone(&task);
             // Messages to put back may have left memory long ago. A panic is logged by the runtime and
             // must not end the series.
-            let _ = tokio::task::spawn_blocking(move || revive::step(&worker, now_ms())).await;
+            let now = now_ms();
+            // As often as the offsets that go with it; also after the clock was set back.
+            let save = !(0..save_every).contains(&now.saturating_sub(saved_at));
+            if save {
+                saved_at = now;
+            }
+            let _ = tokio::task::spawn_blocking(move || {
+                revive::step(&worker, now);
+                if save {
+                    worker.pop.save();
+                }
+            })
+            .await;
         }
     });
 }

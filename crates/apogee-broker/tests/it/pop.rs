@@ -672,6 +672,24 @@ async fn an_ordered_group_goes_on_only_behind_what_is_acknowledged() {
 }
 
 #[tokio::test]
+async fn what_an_ordered_group_has_in_hand_survives_a_crash() {
+    let fixture = Fixture::start_with(quick).await;
+    let peer = fixture.connect().await;
+    peer.send_many("T", 0, 2).await;
+    assert_eq!(peer.pop_with(&ordered("a", 60_000, 0)).await.len(), 2);
+    let root = fixture.folder.as_ref().unwrap().path().to_owned();
+    while !root.join("config/consumerOrderInfo.json").exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let copy = crashed_copy(&root);
+    fixture.stop().await;
+    let fixture = Fixture::open(copy.path(), quick).await;
+    let peer = fixture.connect().await;
+    assert!(peer.pop_with(&ordered("b", 60_000, 0)).await.is_empty());
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn an_ordered_queue_is_free_when_the_time_is_over_and_counts_the_attempts() {
     let fixture = Fixture::start_with(quick).await;
     let peer = fixture.connect().await;
