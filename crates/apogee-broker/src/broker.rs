@@ -153,14 +153,7 @@ impl Broker {
             delay_wake: Arc::clone(&delay_wake),
         });
         let config_dir = store_config.config_dir();
-        // Recovery may read for a while: not on a worker.
-        let store = tokio::task::spawn_blocking(move || MessageStore::open(store_config, listener))
-            .await
-            .map_err(|error| BrokerError::Config(format!("opening the store failed: {error}")))??;
-        let threads =
-            store.start_threads(&(Arc::new(now_ms) as apogee_store::Clock)).map_err(|source| {
-                BrokerError::Io { what: "start the store's threads".to_owned(), source }
-            })?;
+        let (store, threads) = open_store(store_config, listener).await?;
         let (tasks, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let offsets = OffsetTable::default();
         let stats =
@@ -175,10 +168,7 @@ impl Broker {
             pop: Pop::load(&config_dir, &config, &store, pops)?,
             delay: DelayOffsets::load(&config_dir)?,
             registration: Registration::new(&config, shutdown.clone(), tasks.clone()),
-            lanes: Lanes::new(
-                config.query_thread_pool_queue_capacity,
-                config.admin_broker_thread_pool_queue_capacity,
-            ),
+            lanes: lanes(&config),
             store_host,
             added_properties_len: added_properties_len(&config),
             unique_ids: UniqueIdMaker::new(
@@ -422,6 +412,29 @@ impl std::fmt::Debug for Broker {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
+}
+
+/// Opens the store and starts its threads. Recovery may read for a while: not on a worker.
+async fn open_store(
+    config: StoreConfig,
+    listener: Arc<dyn ArrivalListener>,
+) -> Result<(Arc<MessageStore>, StoreThreads), BrokerError> {
+    let store =
+        tokio::task::spawn_blocking(move || MessageStore::open(config, listener))
+            .await
+            .map_err(|error| BrokerError::Config(format!("opening the store failed: {error}")))??;
+    let clock = Arc::new(now_ms) as apogee_store::Clock;
+    let threads = store.start_threads(&clock).map_err(|source| BrokerError::Io {
+        what: "start the store's threads".to_owned(),
+        source,
+    })?;
+    Ok((store, threads))
+}
+
+fn lanes(config: &BrokerConfig) -> Lanes {
+    let (query, admin) =
+        (config.query_thread_pool_queue_capacity, config.admin_broker_thread_pool_queue_capacity);
+    Lanes::new(query, admin)
 }
 
 /// Reads which transactions wait for their end. That may take a while: not on a worker.
