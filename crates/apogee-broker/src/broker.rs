@@ -372,14 +372,18 @@ impl Broker {
         }
     }
 
-    /// A member has left: its locks are free and the others are told.
-    pub(crate) fn departed(&self, departure: &Departure) {
+    /// A member is leaving: its locks are free before anybody sees the group without it.
+    pub(crate) fn free_locks(&self, departure: &Departure) {
         if departure.last_connection {
             let freed = self.locks.release_member(&departure.group, &departure.client_id);
             tracing::info!(
                 group = %departure.group, client_id = %departure.client_id, freed_locks = freed, "member left"
             );
         }
+    }
+
+    /// A member has left: the others are told.
+    pub(crate) fn departed(&self, departure: &Departure) {
         if self.clients.consumer_group(&departure.group).is_none() {
             self.filters.group_left(&departure.group, now_ms());
         }
@@ -387,7 +391,8 @@ impl Broker {
     }
 
     pub(crate) fn connection_closed(&self, connection_id: u64) {
-        for departure in self.clients.connection_closed(connection_id) {
+        let left = self.clients.connection_closed(connection_id, |one| self.free_locks(one));
+        for departure in left {
             self.departed(&departure);
         }
     }

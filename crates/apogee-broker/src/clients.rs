@@ -261,6 +261,7 @@ impl Clients {
         connection_id: u64,
         producer_group: Option<&str>,
         consumer_group: Option<&str>,
+        leaving: impl Fn(&Departure),
     ) -> Option<Departure> {
         if let Some(name) = producer_group {
             let mut producers = self.producers.lock();
@@ -272,28 +273,48 @@ impl Clients {
             }
         }
         let group = self.consumer_group(consumer_group?)?;
-        let left = group.state.write().leave(&group.name, connection_id);
+        let left = {
+            let mut state = group.state.write();
+            let left = state.leave(&group.name, connection_id);
+            left.iter().for_each(leaving);
+            left
+        };
         self.forget_empty();
         left
     }
 
-    /// Removes a connection everywhere; answers the consumer groups it left.
-    pub(crate) fn connection_closed(&self, connection_id: u64) -> Vec<Departure> {
-        self.remove_where(|member| member.connection.id() == connection_id)
+    /// Removes a connection everywhere; answers the consumer groups it left. `leaving` is called while
+    /// nobody can see the group without the member yet.
+    pub(crate) fn connection_closed(
+        &self,
+        connection_id: u64,
+        leaving: impl Fn(&Departure),
+    ) -> Vec<Departure> {
+        self.remove_where(|member| member.connection.id() == connection_id, leaving)
     }
 
     /// Removes members that were silent for longer than `timeout_ms` and closes their connections.
-    pub(crate) fn expire(&self, now: i64, timeout_ms: i64) -> Vec<Departure> {
-        self.remove_where(|member| {
+    pub(crate) fn expire(
+        &self,
+        now: i64,
+        timeout_ms: i64,
+        leaving: impl Fn(&Departure),
+    ) -> Vec<Departure> {
+        let gone = |member: &Member| {
             let silent = now - member.last_seen_ms > timeout_ms;
             if silent {
                 member.connection.close();
             }
             silent || member.connection.is_closed()
-        })
+        };
+        self.remove_where(gone, leaving)
     }
 
-    fn remove_where(&self, gone: impl Fn(&Member) -> bool) -> Vec<Departure> {
+    fn remove_where(
+        &self,
+        gone: impl Fn(&Member) -> bool,
+        leaving: impl Fn(&Departure),
+    ) -> Vec<Departure> {
         self.by_id.lock().retain(|_, connection| !connection.is_closed());
         self.producers.lock().retain(|_, members| {
             members.retain(|_, member| !gone(member));
@@ -304,7 +325,10 @@ impl Clients {
             let mut state = group.state.write();
             let ids: Vec<u64> =
                 state.members.values().filter(|m| gone(m)).map(|m| m.connection.id()).collect();
-            departures.extend(ids.into_iter().filter_map(|id| state.leave(&group.name, id)));
+            for departure in ids.into_iter().filter_map(|id| state.leave(&group.name, id)) {
+                leaving(&departure);
+                departures.push(departure);
+            }
         }
         if !departures.is_empty() {
             self.forget_empty();

@@ -94,7 +94,8 @@ pub(crate) fn start(broker: &Arc<Broker>, woken: mpsc::UnboundedReceiver<Vec<Par
     every_blocking(broker, watermarks::EVERY, watermarks::look);
     every(broker, CLIENTS_EVERY, |broker| {
         let now = now_ms();
-        for departure in broker.clients.expire(now, broker.config.channel_expired_timeout) {
+        let silent = broker.config.channel_expired_timeout;
+        for departure in broker.clients.expire(now, silent, |one| broker.free_locks(one)) {
             broker.departed(&departure);
         }
         broker.locks.sweep(now);

@@ -115,6 +115,7 @@ pub(crate) fn unregister_client(context: &Context<'_>) -> Handled {
         context.connection.id(),
         header.producer_group.as_deref().filter(|group| !group.is_empty()),
         header.consumer_group.as_deref().filter(|group| !group.is_empty()),
+        |one| context.broker.free_locks(one),
     );
     if let Some(departure) = departure {
         context.broker.departed(&departure);
