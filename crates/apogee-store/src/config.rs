@@ -100,6 +100,18 @@ pub struct StoreConfig {
     pub max_msgs_num_batch: usize,
     /// Whether recovery verifies body checksums.
     pub check_crc_on_recover: bool,
+    /// Whether messages with a delivery time are taken.
+    pub timer_wheel_enable: bool,
+    /// Length of a timer's tick.
+    pub timer_precision_ms: i64,
+    /// Ticks that a timer message waits before it is written again to wait on.
+    pub timer_roll_window_slot: i64,
+    /// Longest delay of a timer message in seconds.
+    pub timer_max_delay_sec: i64,
+    /// Interval at which the timer saves its progress.
+    pub timer_flush_interval_ms: u64,
+    /// Bytes of a timer log file.
+    pub mapped_file_size_timer_log: usize,
     /// Consume queue files that may be open at a time.
     pub max_open_queue_files: usize,
     /// Physical memory in bytes; 0 = ask the system.
@@ -153,6 +165,12 @@ impl StoreConfig {
             max_filter_message_size: 16_000,
             max_msgs_num_batch: 64,
             check_crc_on_recover: true,
+            timer_wheel_enable: true,
+            timer_precision_ms: 1_000,
+            timer_roll_window_slot: 172_800,
+            timer_max_delay_sec: 259_200,
+            timer_flush_interval_ms: 1_000,
+            mapped_file_size_timer_log: 100 * 1024 * 1024,
             max_open_queue_files: 256,
             physical_memory: 0,
             disk_faults: None,
@@ -241,7 +259,28 @@ impl StoreConfig {
                 "allowed are 2 to 500000000",
             );
         }
+        self.validate_timer()?;
         self.validate_times()
+    }
+
+    fn validate_timer(&self) -> Result<(), StoreError> {
+        let bad = |key, value: String, reason: &str| {
+            Err(StoreError::Config { key, value, reason: reason.to_owned() })
+        };
+        let precision = self.timer_precision_ms;
+        if !(10..=1_000).contains(&precision) {
+            return bad("timerPrecisionMs", precision.to_string(), "allowed are 10 to 1000 ms");
+        }
+        // Two years; more would overflow nothing but is surely a mistake.
+        let longest = self.timer_max_delay_sec;
+        if !(1..=63_072_000).contains(&longest) {
+            return bad("timerMaxDelaySec", longest.to_string(), "allowed are 1 to 63072000 s");
+        }
+        let size = self.mapped_file_size_timer_log;
+        if !(1_024..=i32::MAX as usize).contains(&size) {
+            return bad("mappedFileSizeTimerLog", size.to_string(), "allowed are 1024 to 2147483647 bytes");
+        }
+        Ok(())
     }
 
     fn validate_times(&self) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@
 //! | --- | --- | --- |
 //! | `commitlog/`, `consumequeue/`, `index/` | log, queues, key index | the original, both ways |
 //! | `consumequeue_ext/`, `batchconsumequeue/` | of older stores: read for tags codes, or left alone | the original |
+//! | `timerlog/`, `timerwheel`, `config/timercheck` | waiting timer messages | the original, both ways |
 //! | `checkpoint`, `abort`, `lock` | up to when all was on disk; last stop not clean; folder in use | the original |
 //! | `derived.manifest` | what queues and index held at the checkpoint, so that losses are noticed | ignored |
 //! | `deletedTopics` | at which log position topics were deleted, so that they stay deleted | ignored |
@@ -57,6 +58,8 @@ mod threads;
 
 pub mod inspect;
 mod queue_units;
+
+pub mod timer;
 
 pub mod delay_level;
 pub mod document;
