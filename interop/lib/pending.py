@@ -5,8 +5,6 @@ part is there.
 """
 
 PENDING = {
-    "timer": "not yet: timer messages",
-    "recall": "not yet: timer messages",
 }
 
 

@@ -22,6 +22,7 @@ use crate::queue_locks::QueueLocks;
 use crate::registration::Registration;
 use crate::send_backs::SendBacks;
 use crate::stats::Stats;
+use crate::timer::{self, Timer};
 use crate::topics::TopicTable;
 use crate::transaction::{self, Transactions};
 use apogee_model::id::UniqueIdMaker;
@@ -76,6 +77,7 @@ pub struct Broker {
     pub(crate) pop: Pop,
     pub(crate) delay: DelayOffsets,
     pub(crate) delay_wake: Arc<Notify>,
+    pub(crate) timer: Timer,
     pub(crate) send_backs: SendBacks,
     pub(crate) transactions: Transactions,
     pub(crate) registration: Registration,
@@ -154,6 +156,7 @@ impl Broker {
         });
         let config_dir = store_config.config_dir();
         let (store, threads) = open_store(store_config, listener).await?;
+        let timer = Timer::open(&store).await?;
         let (tasks, shutdown) = (TaskTracker::new(), CancellationToken::new());
         let offsets = OffsetTable::default();
         let stats =
@@ -186,6 +189,7 @@ impl Broker {
             locks: QueueLocks::default(),
             polling,
             delay_wake,
+            timer,
             send_backs: SendBacks::default(),
             transactions,
             stats,
@@ -221,6 +225,7 @@ impl Broker {
         housekeeping::start(self, woken);
         pop::start(self, woken_pops);
         delay::start(self);
+        timer::start(self);
         transaction::start(self);
         for (server, fast) in [(main, false), (fast, true)] {
             let entrance = Arc::new(Entrance { broker: Arc::clone(self), fast });
@@ -274,6 +279,7 @@ impl Broker {
         }
         self.transactions.close(&self.store, self.store_host, &self.offsets, now_ms());
         self.save_all();
+        self.timer.close();
         if let Some(threads) = self.threads.lock().take() {
             threads.stop();
         }

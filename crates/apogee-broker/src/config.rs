@@ -115,6 +115,10 @@ pub struct BrokerConfig {
     pub disable_consume_if_consumer_read_slowly: bool,
     /// How far that is, in bytes of the log.
     pub consumer_fallbehind_threshold: i64,
+    /// Whether timer messages can be taken back.
+    pub recall_message_enable: bool,
+    /// Whether they can while the broker is not writable.
+    pub allow_recall_when_broker_not_writeable: bool,
     /// Results of a query by unique key at most.
     pub default_query_max_num: i32,
     /// Whether consumers may filter by SQL92 expressions over properties.
@@ -178,6 +182,8 @@ impl Default for BrokerConfig {
             default_message_request_mode: MessageRequestMode::Pull,
             default_pop_share_queue_num: -1,
             server_load_balancer_enable: true,
+            recall_message_enable: false,
+            allow_recall_when_broker_not_writeable: true,
             default_query_max_num: 32,
             enable_property_filter: false,
             filter_data_clean_time_span: 24 * 3600 * 1000,

@@ -8,7 +8,7 @@
 use crate::broker::Broker;
 use crate::pop::{assign, looking, popping, settling};
 use crate::processor::{
-    admin, client, end_transaction, offset, query, queue_lock, reply, send_back,
+    admin, client, end_transaction, offset, query, queue_lock, recall, reply, send_back,
 };
 use apogee_net::{Connection, OutBuffer, Service};
 use apogee_protocol::{HeaderError, RemotingCommand, ReplyTo, RequestCode, Response, ResponseCode};
@@ -96,6 +96,8 @@ pub static TABLE: &[Entry] = {
         entry(C::SEND_BATCH_MESSAGE, Lane::Send, Send),
         entry(C::SEND_REPLY_MESSAGE, Lane::Send, Relay(reply::serve)),
         entry(C::SEND_REPLY_MESSAGE_V2, Lane::Send, Relay(reply::serve)),
+        entry(C::RECALL_MESSAGE, Lane::Query, Relay(recall::serve)),
+        entry(C::GET_TIMER_CHECK_POINT, Lane::Admin, Inline(recall::check_point)),
         entry(C::CONSUMER_SEND_MSG_BACK, Lane::Send, Relay(send_back::serve)),
         entry(C::END_TRANSACTION, Lane::Send, Inline(end_transaction::serve)),
         entry(C::RESUME_CHECK_HALF_MESSAGE, Lane::Admin, Blocking(end_transaction::resume_check)),

@@ -27,6 +27,7 @@ mod delay;
 mod housekeeping;
 mod pop;
 mod registration;
+mod timer;
 mod transaction;
 
 mod clock;

@@ -233,6 +233,7 @@ fn built_in(config: &BrokerConfig, reply: &str) -> Vec<TopicConfig> {
         simple(&config.broker_name, 1, if_enabled(config.broker_topic_enable)),
         simple(names::OFFSET_MOVED_EVENT, 1, rw),
         simple(names::SCHEDULE_TOPIC, config.delay_levels, rw),
+        simple(apogee_store::timer::TIMER_TOPIC, 1, rw),
         simple(reply, 1, rw),
         simple(&crate::pop::revive_topic(cluster), config.revive_queue_num.clamp(1, 256), rw),
         simple(names::TRANS_HALF_TOPIC, 1, rw),

@@ -58,6 +58,7 @@ pub const NOT_ALLOWED_TO_SEND: &[&str] = &[
     TRANS_CHECK_MAX_TIME_TOPIC,
     SELF_TEST_TOPIC,
     OFFSET_MOVED_EVENT,
+    "rmq_sys_wheel_timer",
 ];
 
 /// Groups that exist on every broker or are refused to clients.

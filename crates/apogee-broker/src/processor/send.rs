@@ -6,6 +6,7 @@
 
 use crate::broker::Broker;
 use crate::processor::send_rules::{self, Target};
+use crate::processor::timer_rules;
 use apogee_model::batch::{self, BatchMessage};
 use apogee_model::id::OffsetId;
 use apogee_model::properties::{Properties, keys};
@@ -14,6 +15,7 @@ use apogee_model::{PropertyMap, properties};
 use apogee_net::{Connection, OutBuffer};
 use apogee_protocol::headers::{SendMessageHeader, SendMessageResponseHeader};
 use apogee_protocol::{ExtWriter, RemotingCommand, ReplyTo, Response, ResponseCode, Str};
+use apogee_store::timer::TIMER_TOPIC;
 use apogee_store::{AppendError, Appending, FlushDiskType, Placed};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -353,13 +355,18 @@ fn answer(broker: &Broker, send: &Prepared, placed: Result<&[Placed], &AppendErr
         OffsetId { host: broker.store_host, physical_offset: place.physical_offset }
             .write_to(&mut ids);
     }
+    let timed = (send.target.topic.as_str() == TIMER_TOPIC && send.header.batch != Some(true))
+        .then(|| send.messages.first())
+        .flatten();
     let header = SendMessageResponseHeader {
         msg_id: Str::from(ids),
         queue_id: send.target.answer_queue_id,
         queue_offset: placed.first().map_or(0, |place| place.queue_offset),
         transaction_id: send.unique_key.clone(),
         batch_uniq_id: None,
-        recall_handle: None,
+        recall_handle: timed.and_then(|message| {
+            timer_rules::recall_handle(broker, message.properties.bytes(&send.body))
+        }),
     };
     with_region(broker, Response::success().header(&header))
 }

@@ -177,10 +177,8 @@ pub(crate) fn retarget(
         let map = edited.get_or_insert_with(|| PropertyMap::parse(raw));
         delay(broker, map, target, scan.delay_level);
     } else if scan.timer {
-        return Err(Response::error(
-            ResponseCode::SYSTEM_ERROR,
-            "timer messages are not supported yet (timerWheelEnable is false): use a delay level",
-        ));
+        let map = edited.get_or_insert_with(|| PropertyMap::parse(raw));
+        super::timer_rules::transform(broker, map, target, crate::clock::now_ms())?;
     }
     Ok(edited.map(|map| map.encode()))
 }

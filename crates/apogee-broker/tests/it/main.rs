@@ -32,6 +32,7 @@ mod reply;
 mod restart;
 mod send;
 mod stats;
+mod timer;
 mod transaction;
 mod transaction_kit;
 mod transaction_restart;

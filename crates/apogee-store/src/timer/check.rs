@@ -10,7 +10,8 @@
 //! | 8 | unused |
 //! | 8 | `APOGTIM1`: what follows is there |
 //! | 8 | commit log position before which nothing was delivered that the fields above leave open |
-//! | 8 | hash of the 64 commit log bytes before that position |
+//! | 4 | CRC of the 64 commit log bytes before that position |
+//! | 4 | CRC of the last unit of the timer log |
 //! | 4 | CRC of everything above |
 //!
 //! The original reads and writes the first 56 bytes and keeps the file at 4096; when it has written
@@ -45,7 +46,7 @@ pub struct TimerCheck {
 pub(super) struct Anchor {
     /// Deliveries that the check leaves open stand in the commit log from here on.
     pub(super) delivered_from: i64,
-    /// Hash of the bytes before.
+    /// Both CRCs.
     pub(super) hash: i64,
 }
 
@@ -107,7 +108,8 @@ mod tests {
 
     #[test]
     fn the_anchor_counts_only_while_nobody_else_wrote_the_file() {
-        let check = TimerCheck { read_time: 5, log_end: 104, queue_offset: 2, ..TimerCheck::default() };
+        let check =
+            TimerCheck { read_time: 5, log_end: 104, queue_offset: 2, ..TimerCheck::default() };
         let anchor = Anchor { delivered_from: 77, hash: -3 };
         let mut bytes = check.encode_file(anchor);
         assert_eq!(bytes.len(), 4096);

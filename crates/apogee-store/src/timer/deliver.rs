@@ -62,7 +62,11 @@ impl Timers {
         let mut at = slot.last;
         while at != NOWHERE {
             let Some(unit) = self.log.read(at) else {
-                tracing::error!(at, time, "the timer log cannot be read here: messages before it are not found");
+                tracing::error!(
+                    at,
+                    time,
+                    "the timer log cannot be read here: messages before it are not found"
+                );
                 break;
             };
             if unit.delete && !unit.roll {
@@ -114,7 +118,11 @@ impl Timers {
             sources.push((!gone).then_some(source));
         }
         if lost > 0 {
-            tracing::error!(lost, time = due.time, "due timer messages are no longer in the commit log: skipped");
+            tracing::error!(
+                lost,
+                time = due.time,
+                "due timer messages are no longer in the commit log: skipped"
+            );
         }
         let (done, count) = self.put(&sources, now);
         let mut due = due;
@@ -147,7 +155,12 @@ impl Timers {
         (done, count)
     }
 
-    fn append(&self, sources: &[Option<Source>], prepared: &[Prepared], now: i64) -> (usize, usize) {
+    fn append(
+        &self,
+        sources: &[Option<Source>],
+        prepared: &[Prepared],
+        now: i64,
+    ) -> (usize, usize) {
         let mut items = Vec::with_capacity(prepared.len());
         let mut places = Vec::with_capacity(prepared.len());
         for one in prepared {
@@ -177,7 +190,11 @@ impl Timers {
                 }
                 other => {
                     let reason = other.as_ref().and_then(|outcome| outcome.as_ref().err());
-                    tracing::warn!(topic = item.fields.topic, ?reason, "delivery of a timer message failed; it is tried again");
+                    tracing::warn!(
+                        topic = item.fields.topic,
+                        ?reason,
+                        "delivery of a timer message failed; it is tried again"
+                    );
                     return (at, count);
                 }
             }
@@ -205,7 +222,10 @@ fn prepare(at: usize, source: &Source, now: i64) -> Option<Prepared> {
     let queue_id = map.get(keys::REAL_QID).and_then(|id| id.parse::<i32>().ok());
     let queue_id = queue_id.filter(|id| *id >= 0 && !topic.is_empty());
     let Some(queue_id) = queue_id else {
-        tracing::error!(offset = record.physical_offset(), "a timer message names no real topic or queue and is skipped");
+        tracing::error!(
+            offset = record.physical_offset(),
+            "a timer message names no real topic or queue and is skipped"
+        );
         return None;
     };
     map.set(ENQUEUE_KEY, source.enqueued.to_string());

@@ -64,7 +64,12 @@ fn result_of(record: &RecordView<'_>) -> Option<StepKey> {
     properties.get(ENQUEUE_KEY)?;
     if record.topic() == TIMER_TOPIC {
         let rolls = roll_times(properties);
-        return key(properties.get(keys::REAL_TOPIC)?, properties.get(keys::REAL_QID)?, record, rolls);
+        return key(
+            properties.get(keys::REAL_TOPIC)?,
+            properties.get(keys::REAL_QID)?,
+            record,
+            rolls,
+        );
     }
     key(record.topic(), &record.queue_id().to_string(), record, 0)
 }

@@ -5,7 +5,7 @@
 
 use super::TIMER_TOPIC;
 use super::deliver::Source;
-use super::delivered;
+use super::delivered::{self, StepKey};
 use super::timers::Timers;
 use super::unit::TimerUnit;
 use crate::consume_queue::ConsumeQueue;
@@ -53,7 +53,12 @@ impl Timers {
         let Some(queue) = self.store.queue(TIMER_TOPIC, 0) else { return Ok((Taken::All, 0)) };
         let (min, max) = (queue.min_offset(self.store.min_physical_offset()), queue.max_offset());
         if self.queue_offset < min || self.queue_offset > max {
-            tracing::warn!(offset = self.queue_offset, min, max, "the timer queue has no such offset: it is read from its start");
+            tracing::warn!(
+                offset = self.queue_offset,
+                min,
+                max,
+                "the timer queue has no such offset: it is read from its start"
+            );
             self.queue_offset = min;
         }
         let (mut seen, mut delivered) = (0, 0);
@@ -75,10 +80,15 @@ impl Timers {
         Ok((Taken::All, delivered))
     }
 
-    fn enqueue_batch(&mut self, queue: &ConsumeQueue, now: i64) -> Result<(usize, bool), StoreError> {
+    fn enqueue_batch(
+        &mut self,
+        queue: &ConsumeQueue,
+        now: i64,
+    ) -> Result<(usize, bool), StoreError> {
         let read_error = |error| StoreError::io("read the queue of", TIMER_TOPIC.as_ref())(error);
         let units = queue.read(self.queue_offset, BATCH).map_err(read_error)?;
         let (mut waiting, mut late, mut lost) = (Vec::with_capacity(units.len()), Vec::new(), 0);
+        let mut rolled = Vec::new();
         let mut offset = self.queue_offset;
         for unit in units {
             offset += 1;
@@ -86,11 +96,20 @@ impl Timers {
                 continue;
             }
             let size = usize::try_from(unit.size).ok();
-            let bytes = self.store.get_by_physical_offset(unit.physical_offset, size).map_err(read_error)?;
-            let Some((bytes, wish)) = bytes.and_then(|bytes| wish(&bytes).map(|wish| (bytes, wish))) else {
+            let bytes = self
+                .store
+                .get_by_physical_offset(unit.physical_offset, size)
+                .map_err(read_error)?;
+            let Some((bytes, wish)) =
+                bytes.and_then(|bytes| wish(&bytes).map(|wish| (bytes, wish)))
+            else {
                 lost += 1;
                 continue;
             };
+            if let Some(key) = self.take_rolled(&bytes) {
+                rolled.push((offset - 1, key));
+                continue;
+            }
             if self.floor(wish.out) < self.read_time {
                 late.push((offset - 1, bytes, wish.delete));
             } else {
@@ -98,11 +117,18 @@ impl Timers {
             }
         }
         if lost > 0 {
-            tracing::error!(lost, up_to = offset, "timer messages are no longer in the log, or have no time or topic: skipped");
+            tracing::error!(
+                lost,
+                up_to = offset,
+                "timer messages are no longer in the log, or have no time or topic: skipped"
+            );
         }
         let (count, good_until) = self.deliver_late(late, now)?;
         let complete = good_until.is_none();
         let end = good_until.unwrap_or(offset);
+        for (_, key) in rolled.into_iter().filter(|(at, _)| *at >= end) {
+            self.delivered.put_back(key);
+        }
         for (_, mut unit) in waiting.into_iter().filter(|(at, _)| *at < end) {
             let time = self.floor(unit.slot_time);
             unit.previous = self.wheel.last_of(time);
@@ -114,6 +140,17 @@ impl Timers {
         self.queue_offset = end;
         self.changed = true;
         Ok((count, complete))
+    }
+
+    /// During a start: whether the log shows that the message was written again to wait on, so that
+    /// the copy waits in its place.
+    fn take_rolled(&mut self, bytes: &[u8]) -> Option<StepKey> {
+        if self.delivered.is_empty() {
+            return None;
+        }
+        let record = delivered::waiting_record(bytes)?;
+        let key = delivered::next_step(&record, true)?;
+        self.delivered.take(key).then_some(key)
     }
 
     /// Where the message waits: in its own tick, or at the end of the window.

@@ -42,7 +42,10 @@ impl TimerLog {
                 });
             }
             Err(StoreError::MissingSegment { offset, .. }) => {
-                tracing::warn!(offset, "a timer log file is missing; the log is made anew from the queue");
+                tracing::warn!(
+                    offset,
+                    "a timer log file is missing; the log is made anew from the queue"
+                );
                 std::fs::remove_dir_all(&dir).map_err(StoreError::io("remove", &dir))?;
                 open(dir)?
             }
@@ -110,6 +113,12 @@ impl TimerLog {
         (units > 0 && base >= self.min() && self.read(last).is_some()).then_some(last)
     }
 
+    /// Checksum of the last unit below `end`, which tells one log from another; 0 without one.
+    pub(super) fn hash_before(&self, end: i64) -> u32 {
+        let unit = self.last_before(end).and_then(|at| self.read(at));
+        unit.map_or(0, |unit| crc32fast::hash(&unit.encode()))
+    }
+
     /// Cuts everything from `end` on.
     pub(super) fn set_end(&mut self, end: i64) -> Result<(), StoreError> {
         let size = self.segments.size() as i64;
@@ -171,7 +180,9 @@ impl TimerLog {
     pub(super) fn relink(&self, at: i64, previous: i64) -> Result<(), StoreError> {
         let Some(segment) = self.segments.find(at) else { return Ok(()) };
         let place = segment.position_of(at).map_or(usize::MAX, |place| place + 4);
-        segment.write(place, &previous.to_be_bytes()).map_err(StoreError::io("write", segment.path()))
+        segment
+            .write(place, &previous.to_be_bytes())
+            .map_err(StoreError::io("write", segment.path()))
     }
 
     /// Brings everything to the disk.

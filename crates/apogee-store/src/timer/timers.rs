@@ -100,8 +100,11 @@ impl Timers {
         let origin = timers.origin(now)?;
         timers.recover(&origin, now)?;
         tracing::info!(
-            waiting = timers.wheel.waiting(), read_time = timers.read_time, queue_offset = timers.queue_offset,
-            exact = origin.anchor.is_some(), "timer messages are ready"
+            waiting = timers.wheel.waiting(),
+            read_time = timers.read_time,
+            queue_offset = timers.queue_offset,
+            exact = origin.anchor.is_some(),
+            "timer messages are ready"
         );
         Ok(timers)
     }
@@ -120,7 +123,7 @@ impl Timers {
         };
         if let Some((check, anchor)) = saved.filter(|(check, _)| fits(check)) {
             let vouched = anchor.filter(|anchor| {
-                delivered::anchor_hash(&self.store, anchor.delivered_from) == Some(anchor.hash)
+                self.hash(anchor.delivered_from, check.log_end) == Some(anchor.hash)
             });
             if vouched.is_some() {
                 return Ok(Origin { log_end: check.log_end, check, anchor: vouched });
@@ -131,7 +134,9 @@ impl Timers {
             }
         }
         if queue_end > 0 {
-            tracing::warn!("timercheck is missing or does not fit the store: the commit log is read for what was delivered");
+            tracing::warn!(
+                "timercheck is missing or does not fit the store: the commit log is read for what was delivered"
+            );
         }
         Ok(Origin { check: TimerCheck::default(), anchor: None, log_end })
     }
@@ -164,7 +169,13 @@ impl Timers {
             let until = self.delivered.latest.max(self.floor(now));
             self.hold = Some(Hold { until, queue_until: queue_end, from });
         }
-        self.rebuild(origin.anchor.is_some())
+        let exact = origin.anchor.is_some() && end == origin.log_end;
+        let relinked = self.rebuild(exact)?;
+        if (!exact || relinked) && queue_end > 0 {
+            // The log as it is now must not be taken for the one that the old save speaks of.
+            self.save_now(now)?;
+        }
+        Ok(())
     }
 
     /// Cuts the log behind what counts, and units whose records the commit log has lost.
@@ -197,8 +208,9 @@ impl Timers {
         delivered::waiting_record(&bytes).map(|record| record.queue_offset() + 1)
     }
 
-    /// Makes the wheel from the log; `vouched`: the wheel's file holds the same already.
-    fn rebuild(&mut self, vouched: bool) -> Result<(), StoreError> {
+    /// Makes the wheel from the log; `vouched`: the wheel's file holds the same already. Gives whether
+    /// units had to be linked anew.
+    fn rebuild(&mut self, vouched: bool) -> Result<bool, StoreError> {
         let mut wrong_links = Vec::new();
         let (wheel, read_time, precision) = (&mut self.wheel, self.read_time, self.precision);
         self.log.scan(self.log.min(), self.log.end(), |at, unit| {
@@ -224,7 +236,13 @@ impl Timers {
             self.wheel.empty_file()?;
             self.wheel.write_out()?;
         }
-        Ok(())
+        Ok(!wrong_links.is_empty())
+    }
+
+    /// What tells this commit log and this timer log from all others: their bytes before two positions.
+    fn hash(&self, delivered_from: i64, log_end: i64) -> Option<i64> {
+        let commit_log = delivered::anchor_hash(&self.store, delivered_from)?;
+        Some(commit_log << 32 | i64::from(self.log.hash_before(log_end)))
     }
 
     /// The tick that a time lies in.
@@ -360,7 +378,7 @@ impl Timers {
             timestamp: now,
             counter: self.check.counter + 1,
         };
-        let hash = delivered::anchor_hash(&self.store, from).unwrap_or(0);
+        let hash = self.hash(from, check.log_end).unwrap_or(0);
         let bytes = check.encode_file(Anchor { delivered_from: from, hash });
         write_durably(&self.check_path, &bytes)?;
         self.check = check;

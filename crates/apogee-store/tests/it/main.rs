@@ -17,3 +17,5 @@ mod inspection;
 mod load;
 mod model;
 mod support;
+mod timer;
+mod timer_model;

@@ -236,6 +236,8 @@ bindings!(BROKER: BrokerConfig {
     "configBlackList" => config_black_list,
     "disableConsumeIfConsumerReadSlowly" => disable_consume_if_consumer_read_slowly,
     "consumerFallbehindThreshold" => consumer_fallbehind_threshold,
+    "recallMessageEnable" => recall_message_enable,
+    "allowRecallWhenBrokerNotWriteable" => allow_recall_when_broker_not_writeable,
 });
 
 bindings!(STORE: StoreConfig {
@@ -273,6 +275,12 @@ bindings!(STORE: StoreConfig {
     "maxFilterMessageSize" => max_filter_message_size,
     "maxMsgsNumBatch" => max_msgs_num_batch,
     "checkCRCOnRecover" => check_crc_on_recover,
+    "timerWheelEnable" => timer_wheel_enable,
+    "timerPrecisionMs" => timer_precision_ms,
+    "timerRollWindowSlot" => timer_roll_window_slot,
+    "timerMaxDelaySec" => timer_max_delay_sec,
+    "timerFlushIntervalMs" => timer_flush_interval_ms,
+    "mappedFileSizeTimerLog" => mapped_file_size_timer_log,
 });
 
 bindings!(NAMESRV: NamesrvConfig {
