@@ -15,3 +15,4 @@ mod embedded;
 mod life;
 mod process;
 mod settings;
+mod timer_crash;
