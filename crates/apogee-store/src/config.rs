@@ -278,7 +278,11 @@ impl StoreConfig {
         }
         let size = self.mapped_file_size_timer_log;
         if !(1_024..=i32::MAX as usize).contains(&size) {
-            return bad("mappedFileSizeTimerLog", size.to_string(), "allowed are 1024 to 2147483647 bytes");
+            return bad(
+                "mappedFileSizeTimerLog",
+                size.to_string(),
+                "allowed are 1024 to 2147483647 bytes",
+            );
         }
         Ok(())
     }

@@ -41,6 +41,8 @@ fn key(topic: &str, queue_id: &str, record: &RecordView<'_>, rolls: i64) -> Opti
         let mut hasher = DefaultHasher::new();
         (seed, topic, queue_id, out, properties.get(keys::UNIQ_KEY)).hash(&mut hasher);
         (record.born_timestamp(), record.body_crc(), rolls).hash(&mut hasher);
+        // A message that takes another back has the other's key.
+        properties.get(keys::TIMER_DEL_UNIQKEY).hash(&mut hasher);
         u128::from(hasher.finish())
     };
     Some(hash(1) << 64 | hash(2))
