@@ -124,6 +124,7 @@ impl Timers {
                 "due timer messages are no longer in the commit log: skipped"
             );
         }
+        self.rolled |= sources.iter().flatten().any(|source| source.roll);
         let (done, count) = self.put(&sources, now);
         let mut due = due;
         due.positions.truncate(due.positions.len() - done);
@@ -204,7 +205,7 @@ impl Timers {
 }
 
 /// A message is taken back by its unique key, alone or behind its topic.
-fn is_taken_back(keys_taken_back: &HashSet<String>, bytes: &[u8]) -> bool {
+pub(super) fn is_taken_back(keys_taken_back: &HashSet<String>, bytes: &[u8]) -> bool {
     if keys_taken_back.is_empty() {
         return false;
     }

@@ -4,7 +4,7 @@
 //! only behind messages that are in the log or delivered.
 
 use super::TIMER_TOPIC;
-use super::deliver::Source;
+use super::deliver::{Source, is_taken_back};
 use super::delivered::{self, StepKey};
 use super::timers::Timers;
 use super::unit::TimerUnit;
@@ -13,6 +13,7 @@ use crate::error::StoreError;
 use apogee_model::hash::java_hash;
 use apogee_model::properties::keys;
 use bytes::Bytes;
+use std::collections::HashSet;
 
 /// Messages taken in at a time.
 const BATCH: usize = 1024;
@@ -188,11 +189,19 @@ impl Timers {
             return Ok((0, None));
         }
         let offsets: Vec<i64> = late.iter().map(|(offset, ..)| *offset).collect();
-        // It is too late to take anything back.
+        let taken_back: HashSet<String> = late
+            .iter()
+            .filter(|(_, _, delete)| *delete)
+            .filter_map(|(_, bytes, _)| delivered::waiting_record(bytes))
+            .filter_map(|record| {
+                record.properties().get(keys::TIMER_DEL_UNIQKEY).map(str::to_owned)
+            })
+            .collect();
         let sources: Vec<Option<Source>> = late
             .into_iter()
             .map(|(_, bytes, delete)| {
-                (!delete).then_some(Source { bytes, enqueued: i64::MAX, roll: false })
+                let wanted = !delete && !is_taken_back(&taken_back, &bytes);
+                wanted.then_some(Source { bytes, enqueued: i64::MAX, roll: false })
             })
             .collect();
         let (done, count) = self.put(&sources, now);

@@ -59,6 +59,8 @@ pub struct Timers {
     pub(super) delivered: Delivered,
     pub(super) due: Option<Due>,
     pub(super) changed: bool,
+    /// Whether the last slot wrote messages again: they must be taken in before time goes on.
+    pub(super) rolled: bool,
     hold: Option<Hold>,
     check: TimerCheck,
     check_path: PathBuf,
@@ -91,6 +93,7 @@ impl Timers {
             delivered: Delivered::default(),
             due: None,
             changed: false,
+            rolled: false,
             hold: None,
             check: TimerCheck::default(),
             saved_position: 0,
@@ -275,6 +278,13 @@ impl Timers {
             delivered += count;
             if !complete {
                 return Ok(Step { delivered, wait_ms: RETRY_MS });
+            }
+            if self.due.is_none() && std::mem::take(&mut self.rolled) {
+                if self.store.is_sync_flush() {
+                    // Before that the copies are not in the queue.
+                    self.store.flush_log()?;
+                }
+                return Ok(Step { delivered, wait_ms: 0 });
             }
         }
         Ok(Step { delivered, wait_ms: 0 })
