@@ -318,3 +318,23 @@ impl apogee_store::faults::DiskFaults for Full {
         Ok(())
     }
 }
+
+#[test]
+fn a_message_taken_back_before_it_was_rolled_does_not_come_after_a_pause() {
+    check(&[Op::Send(vec![26_001]), Op::Recall(0), Op::Advance(27_000), Op::Save]);
+}
+
+#[test]
+fn what_takes_a_message_back_is_not_mistaken_for_its_copy() {
+    let sent = vec![20_113, 39_682, 30_140, 13_334];
+    let crash =
+        [Op::Advance(8_822), Op::Crash, Op::Recall(0), Op::Advance(14_804), Op::Garble(194)];
+    check(&[vec![Op::Send(sent)], crash.to_vec()].concat());
+}
+
+#[test]
+fn a_log_made_anew_is_not_read_with_an_older_save() {
+    let before = [Op::Send(vec![20_001]), Op::Send(vec![1]), Op::Save, Op::Send(vec![1])];
+    let after = [Op::Advance(11_000), Op::Lose(6), Op::Crash, Op::Stale(0)];
+    check(&[before.to_vec(), after.to_vec()].concat());
+}
