@@ -17,7 +17,7 @@ const EMPTY_WORDS: [&str; 5] = ["Manager", "Util", "Utils", "Helper", "Impl"];
 const EMPTY_FILES: [&str; 6] =
     ["common.rs", "helper.rs", "helpers.rs", "misc.rs", "util.rs", "utils.rs"];
 /// Folders of one person's machine.
-const FOREIGN_PATHS: [&str; 3] = ["/home/", "/Users/", "C:\\Users"];
+const FOREIGN_PATHS: [&str; 2] = ["/Users/", "C:\\Users"];
 /// Kinds of text that paths are looked for in.
 const TEXTS: [&str; 10] =
     [".rs", ".md", ".toml", ".py", ".sh", ".go", ".java", ".tsv", ".yml", ".xml"];
