@@ -133,7 +133,7 @@ pub(crate) fn query(
     })
 }
 
-/// A client that gets nothing keeps what it has.
+/// An empty answer takes all queues from the client.
 fn assign(
     broker: &Broker,
     body: &QueryAssignmentRequestBody,

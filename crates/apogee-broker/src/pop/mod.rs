@@ -6,7 +6,8 @@
 //! have in hand, `looking` the requests that only look, `assign` which client pops or pulls which queue.
 //!
 //! What always holds: a message is answered only after its checkpoint is in the log; an acknowledgement is
-//! answered only after its record is in the log; both stand in one revive queue, whose lock is held from
+//! answered only after its record is in the log (written, not flushed: a power cut may bring an acknowledged
+//! message back, a killed process does not); both stand in one revive queue, whose lock is held from
 //! the look at the machine to the change. Locks, in this order: a queue of a group, a revive queue, then the
 //! store and the tables of offsets and topics, which call nobody.
 
