@@ -12,4 +12,5 @@ pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod send_back;
 pub(crate) mod send_rules;
+mod storing;
 pub(crate) mod timer_rules;

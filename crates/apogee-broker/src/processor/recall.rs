@@ -7,6 +7,7 @@
 use crate::broker::Broker;
 use crate::dispatch::Context;
 use crate::processor::send_rules::{PERM_WRITE, Target};
+use crate::processor::storing;
 use crate::processor::timer_rules::{self, Handle};
 use apogee_model::PropertyMap;
 use apogee_model::properties::keys;
@@ -14,11 +15,10 @@ use apogee_model::record::RecordFields;
 use apogee_net::Connection;
 use apogee_protocol::headers::{RecallMessageRequestHeader, RecallMessageResponseHeader};
 use apogee_protocol::{ExtWriter, RemotingCommand, Response, ResponseCode, Str};
-use apogee_store::{Appending, FlushDiskType, Placed};
+use apogee_store::{Appending, Placed};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Tag of messages that take others back.
 const RECALL_TAG: &str = "_RECALL_TAG_";
@@ -48,15 +48,11 @@ async fn recall(broker: &Broker, connection: &Connection, request: &RemotingComm
     let now = crate::clock::now_ms();
     let handle = check(broker, &header, now)?;
     let placed = store(broker, connection, &header, &handle, now)?;
-    if broker.store.config().flush_disk_type == FlushDiskType::SyncFlush {
-        let limit = Duration::from_millis(broker.store.config().sync_flush_timeout);
-        let flushed = tokio::time::timeout(limit, broker.store.flushed().wait(placed.end())).await;
-        if !matches!(flushed, Ok(Ok(()))) {
-            return Err(Response::error(
-                ResponseCode::FLUSH_DISK_TIMEOUT,
-                "recall stored, but not flushed to disk within syncFlushTimeout",
-            ));
-        }
+    if !storing::is_kept(broker, placed.end()).await {
+        return Err(Response::error(
+            ResponseCode::FLUSH_DISK_TIMEOUT,
+            "recall stored, but not flushed to disk within syncFlushTimeout",
+        ));
     }
     Ok(Response::success()
         .header(&RecallMessageResponseHeader { msg_id: Str::from(handle.unique_key) }))

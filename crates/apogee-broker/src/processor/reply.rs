@@ -7,6 +7,7 @@
 use crate::broker::Broker;
 use crate::processor::send::{Scan, stored_properties, with_region};
 use crate::processor::send_rules::{self, Target};
+use crate::processor::storing;
 use apogee_model::PropertyMap;
 use apogee_model::id::OffsetId;
 use apogee_model::properties::Properties;
@@ -16,7 +17,7 @@ use apogee_protocol::headers::{
     ReplyMessageRequestHeader, SendMessageHeader, SendMessageResponseHeader,
 };
 use apogee_protocol::{RemotingCommand, RequestCode, Response, ResponseCode, Str};
-use apogee_store::{Appending, Placed};
+use apogee_store::Placed;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -98,7 +99,7 @@ fn store(
     request: &RemotingCommand,
     properties: &[u8],
 ) -> Result<Placed, Response> {
-    let mut batch = [Appending::new(RecordFields {
+    let fields = RecordFields {
         topic: &target.topic,
         queue_id: target.queue_id,
         flag: header.flag,
@@ -110,13 +111,8 @@ fn store(
         prepared_transaction_offset: 0,
         body: &request.body,
         properties,
-    })];
-    let _ = broker.store.append(&mut batch, crate::clock::now_ms());
-    match batch.into_iter().next().and_then(|item| item.outcome) {
-        Some(Ok(placed)) => Ok(placed),
-        Some(Err(error)) => Err(send_rules::refused_by_store(&error)),
-        None => Err(Response::error(ResponseCode::SYSTEM_ERROR, "the store gave no answer")),
-    }
+    };
+    storing::append_one(broker, fields, crate::clock::now_ms())
 }
 
 #[allow(clippy::too_many_arguments, reason = "one call site; a struct would only repeat the names")]

@@ -7,6 +7,7 @@
 use crate::broker::Broker;
 use crate::dispatch::Context;
 use crate::processor::send_rules::{self, PERM_READ, PERM_WRITE, Target};
+use crate::processor::storing;
 use apogee_model::PropertyMap;
 use apogee_model::id::OffsetId;
 use apogee_model::names;
@@ -16,11 +17,9 @@ use apogee_net::Connection;
 use apogee_protocol::bodies::SubscriptionGroupConfig;
 use apogee_protocol::headers::ConsumerSendMsgBackRequestHeader;
 use apogee_protocol::{RemotingCommand, Response, ResponseCode, Str};
-use apogee_store::Appending;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The first retry waits as long as this delay level says.
 const FIRST_RETRY_LEVEL: i32 = 3;
@@ -47,20 +46,14 @@ pub(crate) fn serve(
         let Some(end) = stored.await.map_err(failed)?? else {
             return Ok(Response::success());
         };
-        if !broker.store.is_sync_flush() {
+        if storing::is_kept(&broker, end).await {
             return Ok(Response::success());
         }
-        let limit = Duration::from_millis(broker.store.config().sync_flush_timeout);
-        match tokio::time::timeout(limit, broker.store.flushed().wait(end)).await {
-            Ok(Ok(_)) => Ok(Response::success()),
-            _ => Err(Response::error(
-                ResponseCode::FLUSH_DISK_TIMEOUT,
-                format!(
-                    "stored, but not flushed to disk within syncFlushTimeout ({} ms)",
-                    limit.as_millis()
-                ),
-            )),
-        }
+        let limit = broker.store.config().sync_flush_timeout;
+        Err(Response::error(
+            ResponseCode::FLUSH_DISK_TIMEOUT,
+            format!("stored, but not flushed to disk within syncFlushTimeout ({limit} ms)"),
+        ))
     })
 }
 
@@ -165,7 +158,7 @@ fn store_copy(
         send_rules::delay(broker, &mut properties, &mut target, level);
     }
     let encoded = properties.encode();
-    let mut batch = [Appending::new(RecordFields {
+    let fields = RecordFields {
         topic: &target.topic,
         queue_id: target.queue_id,
         sys_flag: target.sys_flag,
@@ -174,16 +167,10 @@ fn store_copy(
         prepared_transaction_offset: 0,
         properties: &encoded,
         ..record.fields()
-    })];
-    let _ = broker.store.append(&mut batch, now);
-    match batch.into_iter().next().and_then(|item| item.outcome) {
-        Some(Ok(placed)) => {
-            count(broker, group, &target, record.body().len(), now);
-            Ok(placed.end())
-        }
-        Some(Err(error)) => Err(send_rules::refused_by_store(&error)),
-        None => Err(Response::error(ResponseCode::SYSTEM_ERROR, "the store gave no answer")),
-    }
+    };
+    let placed = storing::append_one(broker, fields, now)?;
+    count(broker, group, &target, record.body().len(), now);
+    Ok(placed.end())
 }
 
 /// Counts the copy, and for the group that it sent a message back.
